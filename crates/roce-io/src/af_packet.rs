@@ -1,6 +1,7 @@
 //! The device over a Linux packet socket.
 
 mod config;
+mod parked;
 mod receiver;
 mod sniffer;
 mod stall;
@@ -16,6 +17,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 pub use self::config::{AfPacketConfig, GsoMode, ReceiveMode, probe_max_segments};
+pub use self::parked::ParkedSocket;
 pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
@@ -45,6 +47,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AfPacket {
+    config: AfPacketConfig,
     interface: InterfaceInfo,
     capabilities: DeviceCapabilities,
     receiver: Receiver,
@@ -99,6 +102,16 @@ impl AfPacket {
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
+        Ok(Self::of(config, interface, socket, receiver))
+    }
+
+    /// Makes a device of a socket that is set up.
+    fn of(
+        config: &AfPacketConfig,
+        interface: InterfaceInfo,
+        socket: Socket,
+        receiver: Receiver,
+    ) -> Self {
         let segments = match config.gso {
             GsoMode::On => true,
             GsoMode::Off => false,
@@ -109,7 +122,8 @@ impl AfPacket {
             }
             GsoMode::Auto => interface.kind.segments_in_software(),
         };
-        Ok(Self {
+        Self {
+            config: config.clone(),
             capabilities: DeviceCapabilities {
                 mtu: interface.mtu as usize,
                 max_frame_len: MAX_FRAME_LEN,
@@ -121,7 +135,7 @@ impl AfPacket {
             idle_receives: 0,
             kernel_dropped: Cell::new(0),
             interface,
-        })
+        }
     }
 
     /// Returns the interface as it was when the device was opened.

@@ -42,7 +42,9 @@ mod segmenter;
 mod sys;
 mod vnet_hdr;
 
-pub use af_packet::{AfPacket, AfPacketConfig, GsoMode, ReceiveMode, Sniffer, probe_max_segments};
+pub use af_packet::{
+    AfPacket, AfPacketConfig, GsoMode, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
+};
 pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError};

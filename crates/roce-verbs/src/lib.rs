@@ -67,6 +67,7 @@ pub mod fuzzing;
 #[allow(unsafe_code)]
 mod fork;
 mod gid;
+mod idle_sockets;
 mod interface_kernel;
 mod memory;
 mod memory_region;

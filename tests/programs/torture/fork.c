@@ -192,6 +192,27 @@ static pid_t exec_child(void)
 	return child;
 }
 
+/* The library keeps sockets of a closed device for a moment, in the process that has closed it. */
+void fork_after_close(void)
+{
+	pid_t children[CHILDREN];
+	use_own_device(1);
+	for (int i = 0; i < CHILDREN; i++) {
+		children[i] = fork();
+		CHECK(children[i] >= 0);
+		if (children[i] == 0) {
+			/* A timer is not inherited. */
+			limit_time(60);
+			for (int j = 0; j < 3; j++)
+				use_own_device(10 * i + j);
+			exit(0);
+		}
+		use_own_device(i);
+	}
+	for (int i = 0; i < CHILDREN; i++)
+		expect_success_of(children[i]);
+}
+
 void fork_and_exec(void)
 {
 	struct poster poster = {.transfers = 0};

@@ -1,6 +1,8 @@
 /* Very many objects, at once and one after the other. */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -84,6 +86,36 @@ void many_contexts(void)
 	for (int i = 0; i < COUNT; i++)
 		CHECK_EQ(ibv_close_device(contexts[i]), 0);
 	check_no_growth(before, 4096);
+}
+
+/* Returns 0, or why UDP port 4791 cannot be bound. */
+static int bind_port(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(4791)};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(fd >= 0);
+	int error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
+	CHECK_EQ(close(fd), 0);
+	return error;
+}
+
+/* The library keeps some sockets of closed devices for the next ones, not for long, and never the
+ * port, which rxe or another program may want. */
+void many_closed_devices(void)
+{
+	struct usage before = usage();
+	for (int i = 0; i < rounds(20); i++) {
+		struct ibv_context *context = open_device();
+		CHECK_EQ(bind_port(), EADDRINUSE);
+		CHECK_EQ(ibv_close_device(context), 0);
+		CHECK_EQ(bind_port(), 0);
+		CHECK(usage().descriptors <= before.descriptors + 4);
+	}
+	unsigned long long end = now() + 20000000000ull;
+	while (usage().descriptors > before.descriptors || usage().threads > before.threads) {
+		CHECK(now() < end);
+		usleep(10000);
+	}
 }
 
 static void make_and_destroy_objects(struct endpoint *endpoint)

@@ -8,6 +8,7 @@ void fork_after_open(void);
 void fork_connected(void);
 void fork_outstanding(void);
 void fork_beside_posting(void);
+void fork_after_close(void);
 void fork_and_exec(void);
 void own_device(void);
 
@@ -38,6 +39,7 @@ void closed_context(void);
 
 /* many.c */
 void many_contexts(void);
+void many_closed_devices(void);
 void many_objects(void);
 void many_queue_pairs(void);
 

@@ -40,6 +40,15 @@ impl Receiver {
         Ok(Self { source, unusable: 0 })
     }
 
+    /// Drops all frames that wait, at most `limit`, and forgets what was counted.
+    pub(super) fn clear(&mut self, socket: BorrowedFd<'_>, limit: usize) -> io::Result<()> {
+        self.receive(socket, limit, &mut |_| ())?;
+        // Gives the last slot of a ring back.
+        self.receive(socket, 0, &mut |_| ())?;
+        self.unusable = 0;
+        Ok(())
+    }
+
     /// As [`FrameDevice::receive`](crate::FrameDevice::receive).
     pub(super) fn receive(
         &mut self,

@@ -62,6 +62,20 @@ pub(crate) fn packet_address(index: u32) -> SockAddr {
     unsafe { SockAddr::new(storage, mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
+/// Returns the number of the interface that a packet socket is bound to; none has that of an interface
+/// that was removed.
+pub(crate) fn bound_interface(address: &SockAddr) -> Option<u32> {
+    if address.family() != libc::AF_PACKET as libc::sa_family_t
+        || (address.len() as usize) < mem::offset_of!(libc::sockaddr_ll, sll_hatype)
+    {
+        return None;
+    }
+    // SAFETY: an address of this family and length has these fields; the storage behind it is longer
+    // than any address, and aligned.
+    let index = unsafe { (*address.as_ptr().cast::<libc::sockaddr_ll>()).sll_ifindex };
+    u32::try_from(index).ok().filter(|index| *index > 0)
+}
+
 fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     // SAFETY: the kernel only reads, and no further than the size given.
     let result = unsafe {

@@ -63,6 +63,7 @@ use self::monitor::Monitor;
 use self::posting::HeldPosts;
 pub(crate) use self::posting::QueuePairRunCell;
 use self::sleep::ThreadSleep;
+pub(crate) use self::thread::set_up_background_thread;
 pub(crate) use self::thread_policy::INLINE_RECENT;
 use self::thread_policy::MAX_RECHECK;
 use crate::completion_queue;

@@ -153,7 +153,7 @@ impl Shared {
 /// Blocks signals in the calling thread and places it as the device's configuration says: on any
 /// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank to
 /// one core must not bind this thread to it too.
-pub(super) fn set_up_background_thread(
+pub(crate) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();

@@ -1,0 +1,208 @@
+//! Keeps the packet sockets of closed devices for a moment: the next device on the interface needs the
+//! same.
+//!
+//! Opening a device and closing it take some 80 ms without this, and a suite of tests does nothing else
+//! in many of its fixtures. An idle socket receives no frame. UDP port 4791 is not kept: it is free as
+//! soon as the device is closed.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use roce_io::{
+    AfPacket, AfPacketConfig, DeviceCapabilities, Filter, FrameDevice, InterfaceInfo, OpenError,
+    ParkedSocket, RxFrame, TxFrame,
+};
+
+use crate::driver::set_up_background_thread;
+use crate::fork::{Generation, PerProcess};
+use crate::thread_placement::ThreadPlacement;
+
+/// Time for which a socket is kept.
+const KEEP: Duration = Duration::from_secs(1);
+/// Most sockets that are kept, each with a ring of 9 MiB. A device has two: for its interface and `lo`.
+const MAX_IDLE: usize = 4;
+
+/// The idle sockets of this process. A child after `fork` begins without any.
+static IDLE: PerProcess<IdleSockets> = PerProcess::new();
+
+#[derive(Debug, Default)]
+struct IdleSockets(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those that were closed first come first.
+    sockets: VecDeque<IdleSocket>,
+    /// A thread closes them when their time is over.
+    has_closer: bool,
+}
+
+#[derive(Debug)]
+struct IdleSocket {
+    namespace: u64,
+    socket: ParkedSocket,
+    until: Instant,
+}
+
+impl IdleSockets {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, namespace: u64, config: &AfPacketConfig) -> Option<ParkedSocket> {
+        let sockets = &mut self.lock().sockets;
+        let fits = |it: &IdleSocket| it.namespace == namespace && it.socket.fits(config);
+        let newest = sockets.iter().rposition(fits)?;
+        sockets.remove(newest).map(|it| it.socket)
+    }
+
+    fn keep(&'static self, namespace: u64, socket: ParkedSocket) {
+        let mut state = self.lock();
+        if !state.has_closer {
+            let closer = std::thread::Builder::new().name("roce-close".into());
+            // Without the thread the socket is closed here.
+            let Ok(_detached) = closer.spawn(|| self.close_expired()) else { return };
+            state.has_closer = true;
+        }
+        let surplus = if state.sockets.len() < MAX_IDLE { None } else { state.sockets.pop_front() };
+        state.sockets.push_back(IdleSocket { namespace, socket, until: Instant::now() + KEEP });
+        drop(state);
+        // Its close takes long, and needs no lock.
+        drop(surplus);
+    }
+
+    /// Closes each socket when its time is over; ends when there were none for a while.
+    fn close_expired(&self) {
+        if let Err(error) = set_up_background_thread(ThreadPlacement::default()) {
+            tracing::debug!(%error, "the thread that closes sockets runs where its creator was bound to");
+        }
+        let mut was_empty = false;
+        loop {
+            let mut state = self.lock();
+            let now = Instant::now();
+            let pause = match state.sockets.front().map(|oldest| oldest.until) {
+                Some(until) if until > now => until - now,
+                Some(_) => {
+                    let expired = state.sockets.pop_front();
+                    drop(state);
+                    drop(expired);
+                    continue;
+                }
+                None if was_empty => {
+                    state.has_closer = false;
+                    return;
+                }
+                None => KEEP,
+            };
+            was_empty = state.sockets.is_empty();
+            drop(state);
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// Returns the number of this thread's network namespace. An idle socket keeps its namespace, so no
+/// other has the number meanwhile.
+fn network_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/thread-self/ns/net").map(|it| it.ino()).ok()
+}
+
+/// A packet socket that is kept for the next device when this one is closed.
+#[derive(Debug)]
+pub(crate) struct ReusedSocket {
+    /// `None` only in `drop`.
+    device: Option<AfPacket>,
+    namespace: Option<u64>,
+    generation: Generation,
+}
+
+impl ReusedSocket {
+    /// Opens an interface, with an idle socket if there is one.
+    pub(crate) fn open(config: &AfPacketConfig) -> Result<Self, OpenError> {
+        let namespace = network_namespace();
+        let idle = namespace.and_then(|it| IDLE.get().take(it, config));
+        let device = match idle.and_then(|socket| socket.reopen(config)) {
+            Some(device) => device,
+            None => AfPacket::open(config)?,
+        };
+        Ok(Self { device: Some(device), namespace, generation: Generation::current() })
+    }
+
+    /// Returns the interface as it was when the device was opened.
+    pub(crate) fn interface(&self) -> &InterfaceInfo {
+        self.get().interface()
+    }
+
+    #[inline]
+    fn get(&self) -> &AfPacket {
+        self.device.as_ref().expect("there until it is dropped")
+    }
+
+    #[inline]
+    fn get_mut(&mut self) -> &mut AfPacket {
+        self.device.as_mut().expect("there until it is dropped")
+    }
+}
+
+impl Drop for ReusedSocket {
+    fn drop(&mut self) {
+        // The socket of a child after fork is that of its parent.
+        if let (true, Some(namespace)) = (self.generation.is_current(), self.namespace)
+            && let Some(socket) = self.device.take().and_then(ParkedSocket::of)
+        {
+            IDLE.get().keep(namespace, socket);
+        }
+    }
+}
+
+impl FrameDevice for ReusedSocket {
+    fn receive(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        self.get_mut().receive(budget, on_frame)
+    }
+
+    fn may_receive(&self) -> bool {
+        self.get().may_receive()
+    }
+
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> io::Result<usize> {
+        self.get_mut().transmit(fill)
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.get().has_unsent()
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.get().capabilities()
+    }
+
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.get().wait_fds()
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.get().wake_at()
+    }
+
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
+        self.get_mut().set_filter(filter)
+    }
+
+    fn set_mtu(&mut self, mtu: usize) {
+        self.get_mut().set_mtu(mtu);
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.get().counters()
+    }
+}
