@@ -27,8 +27,13 @@ fn address_sanitizer_finds_nothing_in_the_torture() {
     // Up to GCC 13, the sanitizer's allocator does not hold its locks during `fork`: a child waits for
     // one for ever if a thread of the library or of the program was allocating. A child that calls
     // `exec` allocates nothing before.
-    const FORKS_BESIDE_THREADS: [&str; 4] =
-        ["fork-after-open", "fork-connected", "fork-outstanding", "fork-beside-posting"];
+    const FORKS_BESIDE_THREADS: [&str; 5] = [
+        "fork-after-open",
+        "fork-connected",
+        "fork-outstanding",
+        "fork-beside-posting",
+        "fork-after-close",
+    ];
     let mut scenarios = program.scenarios();
     for scenario in FORKS_BESIDE_THREADS {
         assert!(scenarios.iter().any(|it| it == scenario), "a scenario {scenario}");

@@ -80,6 +80,7 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("cc"), "gcc"),
     (Program("nm"), "binutils"),
     (Program("valgrind"), "valgrind"),
+    (Program("gdb"), "gdb"),
     (File("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),
