@@ -155,13 +155,16 @@ fn not_permitted(interface: &str) -> String {
     )
 }
 
-/// `ibv_close_device`. A context with objects stays until the process ends, as its objects point to
-/// it; they may be destroyed later. Its queue pairs end now, as in the kernel: the program may use
-/// the memory of its regions for something else.
+/// `ibv_close_device`. Of a context with objects the structure stays until the process ends, as they
+/// point to it; they may be destroyed later, and the device closes with the last one. Its queue pairs
+/// end now, as in the kernel: the program may use the memory of its regions for something else.
 pub(crate) extern "C" fn close(context: ContextPtr) -> c_int {
     if is_used(&context.inner) {
         // A child after `fork` has none to end.
         let _forked = context.device().shut_down();
+        // SAFETY: this is the context's own reference, which `open` made. The program does not use the
+        // context any more, but through its objects, and these have references.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context.inner)) };
         return 0;
     }
     // SAFETY: made by `open` as a box, and the program does not use it any more.

@@ -149,7 +149,8 @@ impl Default for DeviceConfig {
 /// The packet sockets of a closed device stay in the process for a second, at most four with some 9 MiB
 /// each, receive nothing, and serve the next device that is opened on the interface: that takes a
 /// millisecond, and some 25 with new sockets, whose close takes 50 more in a thread of its own. UDP port
-/// 4791 is free as soon as the device is closed.
+/// 4791 is free as soon as the device is closed. A child that is forked in that second inherits the
+/// sockets, without using them, until it ends or calls `exec`.
 ///
 /// # fork
 ///

@@ -109,6 +109,14 @@ void many_closed_devices(void)
 		CHECK_EQ(bind_port(), EADDRINUSE);
 		CHECK_EQ(ibv_close_device(context), 0);
 		CHECK_EQ(bind_port(), 0);
+		/* Closed before its objects, a device ends with the last of them. */
+		context = open_device();
+		struct ibv_pd *pd = ibv_alloc_pd(context);
+		CHECK(pd);
+		CHECK_EQ(ibv_close_device(context), 0);
+		CHECK_EQ(bind_port(), EADDRINUSE);
+		CHECK_EQ(ibv_dealloc_pd(pd), 0);
+		CHECK_EQ(bind_port(), 0);
 		CHECK(usage().descriptors <= before.descriptors + 4);
 	}
 	unsigned long long end = now() + 20000000000ull;
