@@ -60,26 +60,33 @@ impl Memory for Bytes {
         if end > self.0.len() as u64 { Err(MemoryFault::OutOfBounds) } else { Ok(address) }
     }
 
-    fn write(&mut self, grant: u64, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, grant: u64, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         self.part(grant + offset, bytes.len()).copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn read(&self, grant: u64, offset: u64, into: &mut [u8]) {
+    fn read(&self, grant: u64, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         into.copy_from_slice(&self.0[(grant + offset) as usize..][..into.len()]);
+        Ok(())
     }
 
     /// Copies and computes the CRC as `roce-verbs` does on processors that can do both in one pass.
     /// The sealer's saving is counted, but not the pass.
-    fn read_summed(&self, grant: u64, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
-        self.read(grant, offset, into);
-        PayloadCrc::of(into)
+    fn read_summed(
+        &self,
+        grant: u64,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
+        self.read(grant, offset, into)?;
+        Ok(PayloadCrc::of(into))
     }
 
-    fn atomic(&mut self, grant: u64, change: AtomicChange) -> u64 {
-        let Some(word) = self.part(grant, 8).first_chunk_mut() else { return 0 };
+    fn atomic(&mut self, grant: u64, change: AtomicChange) -> Result<u64, MemoryFault> {
+        let Some(word) = self.part(grant, 8).first_chunk_mut() else { return Ok(0) };
         let original = u64::from_ne_bytes(*word);
         *word = change.apply(original).to_ne_bytes();
-        original
+        Ok(original)
     }
 
     fn invalidate(&mut self, _by: Accessor, _key: u32) -> Result<(), MemoryFault> {

@@ -1,5 +1,7 @@
 //! Registered memory of a simulated host.
 
+use std::ops::Range;
+
 use roce_transport::{
     Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, Sge,
 };
@@ -92,6 +94,8 @@ struct Registered {
     span: Region,
     rights: Rights,
     is_alive: bool,
+    /// Offsets of bytes that cannot be accessed.
+    hole: Range<u64>,
     written: u64,
     atomics: u64,
     store: Store,
@@ -213,6 +217,13 @@ impl Regions {
         self.of_mut(region).is_alive = false;
     }
 
+    /// Makes the bytes at these offsets of a region not present, as if the program had unmapped them
+    /// without deregistering the region: keys and rights stay, accesses fail. An empty range makes all
+    /// of the region present.
+    pub fn unmap(&mut self, region: Region, hole: Range<u64>) {
+        self.of_mut(region).hole = hole;
+    }
+
     /// Returns true if the region is registered.
     pub fn is_alive(&self, region: Region) -> bool {
         self.of(region).is_alive
@@ -244,7 +255,7 @@ impl Regions {
         rights: Rights,
         content: impl Fn(usize) -> u8,
     ) -> Region {
-        let guard = |range: std::ops::Range<usize>| range.map(guard_byte);
+        let guard = |range: Range<usize>| range.map(guard_byte);
         let bytes = guard(0..GUARD_LEN)
             .chain((0..len).map(content))
             .chain(guard(GUARD_LEN + len..len + 2 * GUARD_LEN))
@@ -258,8 +269,8 @@ impl Regions {
         });
         let key = (self.regions.len() as u32 + 1).wrapping_mul(KEY_STEP);
         let span = Region { key, address, len };
-        let (written, atomics) = (0, 0);
-        self.regions.push(Registered { pd, span, rights, is_alive: true, written, atomics, store });
+        let (is_alive, hole, written, atomics) = (true, 0..0, 0, 0);
+        self.regions.push(Registered { pd, span, rights, is_alive, hole, written, atomics, store });
         span
     }
 
@@ -269,6 +280,15 @@ impl Regions {
 
     fn of_mut(&mut self, region: Region) -> &mut Registered {
         &mut self.regions[index(region.key).expect("a region of this host")]
+    }
+
+    /// Fails if one of `len` bytes at `at` is not present.
+    fn check_present(&self, region: usize, at: u64, len: u64) -> Result<(), MemoryFault> {
+        let hole = &self.regions[region].hole;
+        match at.max(hole.start) < (at + len).min(hole.end) {
+            true => Err(MemoryFault::NotPresent),
+            false => Ok(()),
+        }
     }
 
     /// Returns the index of the live region of this key.
@@ -308,8 +328,9 @@ impl Memory for Regions {
         Ok(Grant { region, offset, len })
     }
 
-    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert!(offset + bytes.len() as u64 <= grant.len, "a write must stay inside its grant");
+        self.check_present(grant.region, grant.offset + offset, bytes.len() as u64)?;
         self.bytes_written += bytes.len() as u64;
         let region = &mut self.regions[grant.region];
         region.written += bytes.len() as u64;
@@ -330,11 +351,13 @@ impl Memory for Regions {
             }
             Store::Unkept => {}
         }
+        Ok(())
     }
 
-    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
+    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         assert!(offset + into.len() as u64 <= grant.len, "a read must stay inside its grant");
         let at = grant.offset + offset;
+        self.check_present(grant.region, at, into.len() as u64)?;
         match &self.regions[grant.region].store {
             Store::Bytes(store) => {
                 into.copy_from_slice(&store[GUARD_LEN + at as usize..][..into.len()]);
@@ -342,19 +365,21 @@ impl Memory for Regions {
             Store::Synthetic { seed, .. } => fill_synthetic(*seed, at, into),
             Store::Unkept => into.fill(0),
         }
+        Ok(())
     }
 
-    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
+    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
         assert_eq!(grant.len, 8, "an atomic covers one word");
+        self.check_present(grant.region, grant.offset, 8)?;
         self.atomics_executed += 1;
         let region = &mut self.regions[grant.region];
         region.atomics += 1;
-        let Store::Bytes(store) = &mut region.store else { return 0 };
+        let Store::Bytes(store) = &mut region.store else { return Ok(0) };
         let at = GUARD_LEN + grant.offset as usize;
         let word = store[at..].first_chunk_mut().expect("the grant covers 8 bytes");
         let original = u64::from_ne_bytes(*word);
         *word = change.apply(original).to_ne_bytes();
-        original
+        Ok(original)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {

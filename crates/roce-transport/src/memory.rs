@@ -33,17 +33,19 @@ use crate::PdHandle;
 ///         }
 ///         Ok(address as usize)
 ///     }
-///     fn write(&mut self, grant: usize, offset: u64, bytes: &[u8]) {
+///     fn write(&mut self, grant: usize, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
 ///         self.0[grant + offset as usize..][..bytes.len()].copy_from_slice(bytes);
+///         Ok(())
 ///     }
-///     fn read(&self, grant: usize, offset: u64, into: &mut [u8]) {
+///     fn read(&self, grant: usize, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
 ///         into.copy_from_slice(&self.0[grant + offset as usize..][..into.len()]);
+///         Ok(())
 ///     }
-///     fn atomic(&mut self, grant: usize, change: AtomicChange) -> u64 {
+///     fn atomic(&mut self, grant: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
 ///         let word = self.0[grant..].first_chunk_mut().unwrap();
 ///         let original = u64::from_ne_bytes(*word);
 ///         *word = change.apply(original).to_ne_bytes();
-///         original
+///         Ok(original)
 ///     }
 ///     fn invalidate(&mut self, _: Accessor, _: u32) -> Result<(), MemoryFault> {
 ///         Err(MemoryFault::NotInvalidatable)
@@ -71,21 +73,39 @@ pub trait Memory {
     ) -> Result<Self::Grant, MemoryFault>;
 
     /// Stores `bytes`, `offset` bytes behind the start of the grant.
-    fn write(&mut self, grant: Self::Grant, offset: u64, bytes: &[u8]);
+    ///
+    /// # Errors
+    /// [`MemoryFault::NotPresent`]: a page of the range cannot be written. Bytes before it may have
+    /// been.
+    fn write(&mut self, grant: Self::Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
 
     /// Loads `into.len()` bytes, `offset` bytes behind the start of the grant.
-    fn read(&self, grant: Self::Grant, offset: u64, into: &mut [u8]);
+    ///
+    /// # Errors
+    /// [`MemoryFault::NotPresent`]: a page of the range cannot be read; what `into` holds then is not
+    /// defined.
+    fn read(&self, grant: Self::Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault>;
 
     /// Loads the payload of one packet, as [`read`](Self::read). Returns its CRC if the payload is a
     /// whole path MTU and one pass for both is cheaper; with `None`, the sealer computes the CRC.
-    fn read_summed(&self, grant: Self::Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
-        self.read(grant, offset, into);
-        None
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_summed(
+        &self,
+        grant: Self::Grant,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
+        self.read(grant, offset, into).map(|()| None)
     }
 
     /// Changes an aligned 8-byte word in host byte order atomically, also for threads of the
     /// application. Returns its original value.
-    fn atomic(&mut self, grant: Self::Grant, change: AtomicChange) -> u64;
+    ///
+    /// # Errors
+    /// [`MemoryFault::NotPresent`]: the page of the word cannot be written, and nothing has changed.
+    fn atomic(&mut self, grant: Self::Grant, change: AtomicChange) -> Result<u64, MemoryFault>;
 
     /// Invalidates `key`, for the peer or for a local request.
     ///
@@ -140,6 +160,10 @@ pub enum MemoryFault {
     /// The word of an atomic is not aligned to 8 bytes.
     #[error("the word is not aligned to 8 bytes")]
     Misaligned,
+    /// The key opens the bytes, but the process has no such page: it was unmapped or protected since
+    /// the registration, lies behind the end of its file, or cannot be paged in.
+    #[error("the memory of the region is not mapped, or not for this access")]
+    NotPresent,
 }
 
 /// The change of a word by an atomic.

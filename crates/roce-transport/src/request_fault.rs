@@ -39,7 +39,7 @@ pub enum RequestFault {
         /// Bytes of the receive.
         posted: u64,
     },
-    /// The key does not give the right to the bytes.
+    /// The key does not give the right to the bytes, or their memory is not present.
     #[error("remote access refused: {0}")]
     RemoteMemory(MemoryFault),
     /// The receive names memory that may not be used.
@@ -58,8 +58,11 @@ impl RequestFault {
             | Self::TooManyReads
             | Self::Misaligned
             | Self::LongerThanReceive { .. } => NakCode::InvalidRequest,
+            // The peer's key is right: what is missing is on this side.
+            Self::RemoteMemory(MemoryFault::NotPresent) | Self::ReceiveMemory(_) => {
+                NakCode::RemoteOperational
+            }
             Self::RemoteMemory(_) => NakCode::RemoteAccess,
-            Self::ReceiveMemory(_) => NakCode::RemoteOperational,
         }
     }
 
@@ -99,6 +102,14 @@ mod tests {
         let fault = RequestFault::ReceiveMemory(MemoryFault::UnknownKey);
         assert_eq!(fault.nak_code(), NakCode::RemoteOperational);
         assert_eq!(fault.receive_status(), CompletionStatus::LocalProtectionError);
+    }
+
+    #[test]
+    fn memory_that_is_not_present_is_not_blamed_on_the_peer() {
+        let fault = RequestFault::RemoteMemory(MemoryFault::NotPresent);
+        assert_eq!(fault.nak_code(), NakCode::RemoteOperational);
+        let fault = RequestFault::RemoteMemory(MemoryFault::OutOfBounds);
+        assert_eq!(fault.nak_code(), NakCode::RemoteAccess);
     }
 
     #[test]

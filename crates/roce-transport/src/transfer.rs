@@ -49,7 +49,7 @@ impl<G: Copy> GatherCopy<G> {
             }
         };
         if let Some((grant, at)) = self.cached_grant(number, offset, into.len()) {
-            return Ok(memory.read_summed(grant, at, into));
+            return memory.read_summed(grant, at, into);
         }
         let mut done = 0;
         for part in list.parts(offset, into.len() as u64) {
@@ -59,9 +59,9 @@ impl<G: Copy> GatherCopy<G> {
             self.cached_grant = Some(CachedGrant { number, start, end: start + rest, grant });
             let len = part.len as usize;
             if len == into.len() {
-                return Ok(memory.read_summed(grant, 0, into));
+                return memory.read_summed(grant, 0, into);
             }
-            memory.read(grant, 0, &mut into[done..done + len]);
+            memory.read(grant, 0, &mut into[done..done + len])?;
             done += len;
         }
         Ok(None)
@@ -89,7 +89,8 @@ pub(crate) fn check_all(
 }
 
 /// Stores `bytes` in the places that a message's bytes from `offset` on go to. The list must
-/// be long enough. Touches nothing unless all of it may be touched.
+/// be long enough. Touches nothing unless the keys allow all of it; a page that is not present is found
+/// when it is written.
 pub(crate) fn scatter(
     memory: &mut impl Memory,
     by: Accessor,
@@ -105,8 +106,7 @@ pub(crate) fn scatter(
         // As most messages are.
         let address = piece.addr.wrapping_add(offset);
         let grant = memory.check(by, piece.lkey, address, len, Access::LocalWrite)?;
-        memory.write(grant, 0, bytes);
-        return Ok(());
+        return memory.write(grant, 0, bytes);
     }
     let check = |memory: &mut _, key, address, len: u32| {
         Memory::check(memory, by, key, address, u64::from(len), Access::LocalWrite)
@@ -118,11 +118,11 @@ pub(crate) fn scatter(
         check(memory, part.lkey, part.addr, part.len)?;
     }
     let (head, mut rest) = bytes.split_at(first.len as usize);
-    memory.write(grant, 0, head);
+    memory.write(grant, 0, head)?;
     for part in parts {
         let (head, tail) = rest.split_at(part.len as usize);
         let grant = check(memory, part.lkey, part.addr, part.len)?;
-        memory.write(grant, 0, head);
+        memory.write(grant, 0, head)?;
         rest = tail;
     }
     Ok(())

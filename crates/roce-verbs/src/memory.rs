@@ -218,30 +218,38 @@ impl Memory for MrTable {
         Ok(Grant { slot, offset })
     }
 
-    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         if let Some(mapping) = self.mapping(grant) {
             mapping.write(grant.offset + offset as usize, bytes);
         }
+        Ok(())
     }
 
-    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
+    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         match self.mapping(grant) {
             Some(mapping) => mapping.read(grant.offset + offset as usize, into),
             None => into.fill(0),
         }
+        Ok(())
     }
 
-    fn read_summed(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
+    fn read_summed(
+        &self,
+        grant: Grant,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
         let Some(mapping) = self.mapping(grant) else {
             into.fill(0);
-            return None;
+            return Ok(None);
         };
-        mapping.read_summed(grant.offset + offset as usize, into)
+        Ok(mapping.read_summed(grant.offset + offset as usize, into))
     }
 
-    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
+    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
         let original = self.mapping(grant).and_then(|it| it.atomic(grant.offset, change));
-        original.expect("no grant for an atomic is made where the word is not aligned")
+        // No grant for an atomic is made where the word is not aligned.
+        original.ok_or(MemoryFault::Misaligned)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
@@ -312,7 +320,7 @@ mod tests {
         assert!(check(OTHER, 0x1000, 33, Access::LocalRead).is_err());
         let grant = check(OTHER, 0x1000, 32, Access::LocalRead).unwrap();
         let mut seen = [0; 3];
-        table.read(grant, 0, &mut seen);
+        table.read(grant, 0, &mut seen).unwrap();
         assert_eq!(&seen, b"new");
     }
 
@@ -322,12 +330,12 @@ mod tests {
         let key = table.insert_null(PD);
         for access in [Access::LocalRead, Access::LocalWrite] {
             let grant = table.check(BY, key, u64::MAX, 1 << 31, access).unwrap();
-            table.write(grant, 1 << 30, b"lost");
+            table.write(grant, 1 << 30, b"lost").unwrap();
             let mut seen = [1; 4];
-            table.read(grant, 1 << 30, &mut seen);
+            table.read(grant, 1 << 30, &mut seen).unwrap();
             assert_eq!(seen, [0; 4]);
             let mut seen = [1; 256];
-            assert_eq!(table.read_summed(grant, 0, &mut seen), None);
+            assert_eq!(table.read_summed(grant, 0, &mut seen), Ok(None));
             assert_eq!(seen, [0; 256]);
             let refused = table.check(OTHER, key, 0, 1, access).map(|_| ());
             assert_eq!(refused, Err(MemoryFault::WrongDomain));
@@ -354,8 +362,8 @@ mod tests {
         assert_eq!(refused, Err(MemoryFault::OutOfBounds), "the range is checked first");
         assert!(check(&table, 0x1008, Access::RemoteWrite).is_ok(), "bytes need no alignment");
         let grant = check(&table, 0x1009, Access::RemoteAtomic).unwrap();
-        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), 0);
-        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), 3);
+        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), Ok(0));
+        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), Ok(3));
     }
 
     #[test]

@@ -124,34 +124,36 @@ impl Memory for Guarded {
         }
     }
 
-    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert!(matches!(grant.access, Access::LocalWrite | Access::RemoteWrite), "{grant:?}");
         let place = self.place(grant, offset, bytes.len());
         if let Some(place) = place {
             self.regions[grant.region].bytes[place].copy_from_slice(bytes);
         }
         self.changed(grant.access);
+        Ok(())
     }
 
-    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
+    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         assert!(matches!(grant.access, Access::LocalRead | Access::RemoteRead), "{grant:?}");
         match self.place(grant, offset, into.len()) {
             Some(place) => into.copy_from_slice(&self.regions[grant.region].bytes[place]),
             None => into.fill(0),
         }
+        Ok(())
     }
 
-    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
+    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
         assert_eq!((grant.access, grant.len), (Access::RemoteAtomic, 8), "{grant:?}");
         let address = self.regions[grant.region].address.wrapping_add(grant.at);
         assert!(address.is_multiple_of(8), "an atomic at {address:#x}");
         let place = self.place(grant, 0, 8);
         self.changed(grant.access);
-        let Some(place) = place else { return 0 };
+        let Some(place) = place else { return Ok(0) };
         let word = &mut self.regions[grant.region].bytes[place];
         let original = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
         word.copy_from_slice(&change.apply(original).to_ne_bytes());
-        original
+        Ok(original)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {

@@ -1,7 +1,7 @@
 //! Places the packets of SENDs and WRITEs in memory.
 //!
 //! Everything is checked before a byte is touched, in this order: length, rights of the queue pair,
-//! receive, memory key.
+//! receive, memory key. Whether its pages are present is found when they are written.
 
 use roce_wire::{Operation, Position, Reth};
 
@@ -233,7 +233,7 @@ impl IncomingMessage {
             let grant = memory
                 .check(by, current.reth.key, address, payload.len() as u64, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
-            memory.write(grant, 0, payload);
+            memory.write(grant, 0, payload).map_err(RequestFault::RemoteMemory)?;
         }
         current.written += payload.len() as u64;
         if !position.is_last() {

@@ -24,7 +24,7 @@ impl DataPacket<'_> {
     /// whether it carries AckReq, and is asked only if the packet is written.
     ///
     /// # Errors
-    /// The bytes may not be read.
+    /// The bytes may not or cannot be read.
     #[inline(always)]
     pub(crate) fn write<M: Memory>(
         self,
@@ -72,7 +72,8 @@ impl DataPacket<'_> {
     /// Writes this packet and those behind it that are neither first nor last of their message and
     /// before sequence number `end`, as many as the train holds, and returns how many.
     /// [`write`](Self::write) would write the same packets one by one, and decide for each what is
-    /// decided here once. Writes none where the bytes are not granted already.
+    /// decided here once. Stops at bytes that are not granted already, and at those that cannot be read,
+    /// for which [`write`](Self::write) fails.
     #[inline(always)]
     pub(crate) fn write_middle<M: Memory>(
         self,
@@ -96,7 +97,7 @@ impl DataPacket<'_> {
                 break;
             };
             let payload = &mut room[BTH_LEN..BTH_LEN + mtu.bytes()];
-            let crc = memory.read_summed(grant, at, payload);
+            let Ok(crc) = memory.read_summed(grant, at, payload) else { break };
             bth.ack_request = requests_ack(seq);
             train.push_bth_only(bth.to_bytes(), mtu.bytes(), crc);
             bth.psn = bth.psn.advanced_by(1);

@@ -5,7 +5,7 @@ use roce_wire::NakCode;
 use super::RcQueuePair;
 use super::responder::ResponderError;
 use crate::context::Context;
-use crate::{AsyncEvent, CompletionStatus, Observer, QpState};
+use crate::{AsyncEvent, CompletionStatus, Observer, QpState, RequestFault};
 
 impl RcQueuePair {
     /// The expected packet cannot be executed: sends a NAK and goes to ERROR.
@@ -30,7 +30,13 @@ impl RcQueuePair {
                     counters.nak_remote_access += 1;
                     cx.raise(AsyncEvent::QpAccessError { qpn });
                 }
-                _ => counters.nak_remote_operational += 1,
+                _ => {
+                    counters.nak_remote_operational += 1;
+                    // A receive tells the program by its completion, an access of the peer does not.
+                    if matches!(fault, RequestFault::RemoteMemory(_)) {
+                        cx.raise(AsyncEvent::QpFatal { qpn });
+                    }
+                }
             }
             if let Some(work) = self.responder.message.take_receive() {
                 self.qp.complete_receive(&work, fault.receive_status(), cx);

@@ -50,17 +50,19 @@ impl Memory for Bytes {
             _ => Err(MemoryFault::UnknownKey),
         }
     }
-    fn write(&mut self, grant: usize, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, grant: usize, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         self.0[grant + offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
     }
-    fn read(&self, grant: usize, offset: u64, into: &mut [u8]) {
+    fn read(&self, grant: usize, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         into.copy_from_slice(&self.0[grant + offset as usize..][..into.len()]);
+        Ok(())
     }
-    fn atomic(&mut self, grant: usize, change: AtomicChange) -> u64 {
+    fn atomic(&mut self, grant: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
         let word = self.0[grant..].first_chunk_mut().unwrap();
         let original = u64::from_ne_bytes(*word);
         *word = change.apply(original).to_ne_bytes();
-        original
+        Ok(original)
     }
     fn invalidate(&mut self, _by: Accessor, key: u32) -> Result<(), MemoryFault> {
         if key == 99 { Ok(()) } else { Err(MemoryFault::NotInvalidatable) }

@@ -5,6 +5,7 @@
 
 mod common;
 
+mod absent_memory;
 mod congestion;
 mod credits;
 mod cut_paths;

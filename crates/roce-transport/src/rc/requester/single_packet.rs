@@ -110,7 +110,8 @@ impl Requester {
                 let [piece] = list.as_slice() else { return None };
                 let (by, len) = (qp.accessor(), u64::from(piece.len));
                 let grant = memory.check(by, piece.lkey, piece.addr, len, Access::LocalRead);
-                memory.read(grant.ok()?, 0, payload);
+                // A page that is not present is left to `transmit`, which fails the request.
+                memory.read(grant.ok()?, 0, payload).ok()?;
             }
             WrData::Sges(_) => {}
         }

@@ -260,7 +260,9 @@ impl Responder {
                 let atomic = headers.atomic_eth.ok_or(RequestFault::OpcodeOutOfSequence)?;
                 let grant = check_atomic(atomic, qp, memory)?;
                 self.evict_resource()?;
-                let original = memory.atomic(grant, change_of(operation, atomic));
+                let original = memory
+                    .atomic(grant, change_of(operation, atomic))
+                    .map_err(RequestFault::RemoteMemory)?;
                 let psn = self.expected;
                 let replay = Replay::Atomic { operation, original };
                 let response = Response::Atomic { psn, original, is_replay: false };

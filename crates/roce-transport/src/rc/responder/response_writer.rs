@@ -14,7 +14,7 @@ use crate::rc::responder::response_queue::{ReadResponse, Response};
 use crate::train::TrainWriter;
 use crate::{Access, Memory, MemoryFault, Observer};
 
-/// The memory of a READ may not be read any more.
+/// The memory of a READ may not, or cannot, be read any more.
 pub(crate) struct ResponseError {
     /// The packet that cannot be written.
     pub(crate) psn: Psn,
@@ -152,7 +152,9 @@ fn write_read<M: Memory>(
                 }
             };
             let payload = &mut room[headers_len..headers_len + payload_len];
-            crc = memory.read_summed(grant, offset - start, payload);
+            crc = memory
+                .read_summed(grant, offset - start, payload)
+                .map_err(|fault| ResponseError { psn, fault })?;
         }
         let bth = Bth::new(opcode, qp.params.dest_qpn, psn);
         read.sent += 1;
