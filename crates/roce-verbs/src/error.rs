@@ -3,7 +3,7 @@
 use std::io;
 
 use roce_io::{OpenError, PortError};
-use roce_transport::{ApiMisuse, ModifyError, ModifySrqError, PostError};
+use roce_transport::{ApiMisuse, MemoryFault, ModifyError, ModifySrqError, PostError};
 use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
@@ -148,6 +148,18 @@ pub enum Error {
         len: usize,
         /// Bytes of the region.
         region_len: usize,
+    },
+    /// Advice about pages that it cannot be about.
+    #[error("the pages cannot be made present: {0}; name pages of a region registered on demand")]
+    Advice(MemoryFault),
+    /// Memory of a region that the process does not have, or not for this access.
+    #[error(
+        "the memory of the region at offset {offset} is not mapped, or not for this access; keep it \
+         mapped, with the rights of its registration, until the region is dropped"
+    )]
+    MemoryNotPresent {
+        /// First byte of the access.
+        offset: usize,
     },
     /// The completion queue has no channel, or another one.
     #[error("the completion queue does not report on this channel; create it with the channel")]

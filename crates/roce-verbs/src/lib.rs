@@ -102,7 +102,7 @@ pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
-pub use memory_region::{MemoryRegion, Pages, RegisterOptions, Reregistration};
+pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
 pub use named_device::{
     DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
 };

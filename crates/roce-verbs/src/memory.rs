@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use roce_transport::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
-use roce_wire::PayloadCrc;
+use roce_wire::{PayloadCrc, Qpn};
 
 use crate::fork;
 use crate::region::Mapping;
@@ -43,6 +43,8 @@ pub(crate) struct Registration {
     pub(crate) iova: u64,
     /// A SEND with invalidate may invalidate the key.
     pub(crate) invalidatable: bool,
+    /// The pages were not made present.
+    pub(crate) on_demand: bool,
 }
 
 /// A checked permission, valid during the call of the endpoint that made it.
@@ -114,6 +116,27 @@ impl MrTable {
         if let Some(Some(region)) = slot {
             *region = Region { mapping, how, invalidated: false };
         }
+    }
+
+    /// Returns the memory of `len` bytes at `address` of a region that is registered on demand, and the
+    /// offset of the first of them, for advice of the program about its pages.
+    ///
+    /// # Errors
+    /// As for an access of a queue pair of `pd`: [`MemoryFault`]; [`MemoryFault::UnknownKey`] also for a
+    /// region that is not on demand.
+    pub(crate) fn on_demand_range(
+        &self,
+        pd: PdHandle,
+        key: u32,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(Arc<Mapping>, usize), MemoryFault> {
+        let by = Accessor { pd, qpn: Qpn::GSI };
+        let grant = self.check(by, key, address, len, access)?;
+        let region = self.regions.get(grant.slot).and_then(Option::as_ref);
+        let region = region.filter(|it| it.how.on_demand).ok_or(MemoryFault::UnknownKey)?;
+        Ok((Arc::clone(&region.mapping), grant.offset))
     }
 
     /// Adds a null region, and returns its local key.
@@ -220,7 +243,7 @@ impl Memory for MrTable {
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         if let Some(mapping) = self.mapping(grant) {
-            mapping.write(grant.offset + offset as usize, bytes);
+            return mapping.write(grant.offset + offset as usize, bytes);
         }
         Ok(())
     }
@@ -228,9 +251,11 @@ impl Memory for MrTable {
     fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
         match self.mapping(grant) {
             Some(mapping) => mapping.read(grant.offset + offset as usize, into),
-            None => into.fill(0),
+            None => {
+                into.fill(0);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn read_summed(
@@ -243,13 +268,12 @@ impl Memory for MrTable {
             into.fill(0);
             return Ok(None);
         };
-        Ok(mapping.read_summed(grant.offset + offset as usize, into))
+        mapping.read_summed(grant.offset + offset as usize, into)
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
-        let original = self.mapping(grant).and_then(|it| it.atomic(grant.offset, change));
-        // No grant for an atomic is made where the word is not aligned.
-        original.ok_or(MemoryFault::Misaligned)
+        // No peer is granted a null region.
+        self.mapping(grant).ok_or(MemoryFault::UnknownKey)?.atomic(grant.offset, change)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
@@ -272,7 +296,6 @@ impl Memory for MrTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roce_wire::Qpn;
 
     const PD: PdHandle = PdHandle(1);
     const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
@@ -281,7 +304,10 @@ mod tests {
     fn register(table: &mut MrTable, len: usize) -> u32 {
         let mapping = Arc::new(Mapping::allocate(len, false).unwrap());
         let access = AccessFlags::all();
-        table.insert(mapping, Registration { pd: PD, access, iova: 0, invalidatable: true })
+        table.insert(
+            mapping,
+            Registration { pd: PD, access, iova: 0, invalidatable: true, on_demand: false },
+        )
     }
 
     #[test]
@@ -308,9 +334,15 @@ mod tests {
         let mut table = MrTable::default();
         let key = register(&mut table, 64);
         let mapping = Arc::new(Mapping::allocate(32, false).unwrap());
-        mapping.write(0, b"new");
+        mapping.write(0, b"new").unwrap();
         let access = AccessFlags::LOCAL_WRITE;
-        let how = Registration { pd: OTHER.pd, access, iova: 0x1000, invalidatable: false };
+        let how = Registration {
+            pd: OTHER.pd,
+            access,
+            iova: 0x1000,
+            invalidatable: false,
+            on_demand: false,
+        };
         table.replace(key, mapping, how);
         let check = |by, address, len, access| table.check(by, key, address, len, access);
         let refused = |by, address, access| check(by, address, 1, access).map(|_| ()).unwrap_err();
@@ -353,7 +385,8 @@ mod tests {
         let mut table = MrTable::default();
         let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
         let access = AccessFlags::all();
-        let how = Registration { pd: PD, access, iova: 0x1001, invalidatable: false };
+        let how =
+            Registration { pd: PD, access, iova: 0x1001, invalidatable: false, on_demand: false };
         let key = table.insert(mapping, how);
         let check = |table: &MrTable, address, access| table.check(BY, key, address, 8, access);
         let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
@@ -371,7 +404,13 @@ mod tests {
         let mut table = MrTable::default();
         let register = |table: &mut MrTable, access| {
             let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
-            let how = Registration { pd: PD, access, iova: 0x1000, invalidatable: false };
+            let how = Registration {
+                pd: PD,
+                access,
+                iova: 0x1000,
+                invalidatable: false,
+                on_demand: false,
+            };
             table.insert(mapping, how)
         };
         for access in [

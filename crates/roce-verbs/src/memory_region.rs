@@ -23,6 +23,22 @@ pub struct RegisterOptions {
     pub invalidatable: bool,
     /// Remote address of the first byte; its virtual address when `None`.
     pub iova: Option<u64>,
+    /// Do not make the pages of the caller's memory present, nor fail where some are missing: each is
+    /// paged in by the first access, and an access where none can be fails alone. For
+    /// [`register_memory`](ProtectionDomain::register_memory) only, where address 0 and length
+    /// `usize::MAX` stand for the whole address space.
+    pub on_demand: bool,
+}
+
+/// Advice about pages of a region that is registered on demand; as `ibv_advise_mr_advice`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Make the pages present, to be read.
+    Read,
+    /// Make the pages present, to be written.
+    Write,
+    /// Use the pages that are present.
+    NoFault,
 }
 
 /// What a reregistration changes; the rest stays as it is.
@@ -34,6 +50,8 @@ pub struct Reregistration<'a> {
     pub memory: Option<(*mut u8, usize)>,
     /// The new access flags.
     pub access: Option<AccessFlags>,
+    /// Whether the pages are accessed on demand from now on; see [`RegisterOptions::on_demand`].
+    pub on_demand: Option<bool>,
 }
 
 /// Registered memory; as `ibv_mr`.
@@ -90,13 +108,14 @@ impl MemoryRegion {
             how.pd = pd.handle_for(&region.driver).ok_or(Error::OtherDevice)?;
         }
         how.access = change.access.unwrap_or(how.access);
+        how.on_demand = change.on_demand.unwrap_or(how.on_demand);
         how.check()?;
         let mut mapping = Arc::clone(&region.mapping);
         if change.memory.is_some() || !mapping.is_owned() {
             let (address, len) = change.memory.unwrap_or((mapping.as_ptr(), mapping.len()));
             let writable = how.access.contains(AccessFlags::LOCAL_WRITE);
             // SAFETY: the caller's promise is the one that `borrow` asks for.
-            let borrowed = unsafe { Mapping::borrow(address, len, writable) };
+            let borrowed = unsafe { Mapping::borrow(address, len, writable, how.on_demand) };
             let error = |source| Error::Register { address: address as u64, len, source };
             mapping = Arc::new(borrowed.map_err(error)?);
         }
@@ -186,21 +205,19 @@ impl MemoryRegion {
     /// Copies `bytes` into the region, the last word last.
     ///
     /// # Errors
-    /// [`Error::OutOfRegion`].
+    /// [`Error::OutOfRegion`]; [`Error::MemoryNotPresent`].
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        self.0.mapping.write(offset, bytes);
-        Ok(())
+        self.0.mapping.write(offset, bytes).map_err(|_| Error::MemoryNotPresent { offset })
     }
 
     /// Copies bytes out of the region.
     ///
     /// # Errors
-    /// [`Error::OutOfRegion`].
+    /// [`Error::OutOfRegion`]; [`Error::MemoryNotPresent`].
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         self.check(offset, into.len())?;
-        self.0.mapping.read(offset, into);
-        Ok(())
+        self.0.mapping.read(offset, into).map_err(|_| Error::MemoryNotPresent { offset })
     }
 
     /// Loads one byte with acquire ordering.

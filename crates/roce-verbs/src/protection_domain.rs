@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roce_transport::{AccessFlags, Completion, PdHandle, SrqInit};
+use roce_transport::{Access, AccessFlags, Completion, MemoryFault, PdHandle, SrqInit};
 use roce_wire::GRH_LEN;
 
 use crate::address_handle::AddressHandle;
@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::memory::Registration;
-use crate::memory_region::{MemoryRegion, RegisterOptions};
+use crate::memory_region::{MemoryRegion, Prefetch, RegisterOptions};
 use crate::null_region::NullRegion;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePairBuilder;
@@ -76,11 +76,14 @@ impl ProtectionDomain {
     /// [`AccessFlags::LOCAL_WRITE`]; otherwise as [`register_with`](Self::register_with).
     ///
     /// # Safety
-    /// The range stays mapped until the last clone of the region is gone. While queue
+    /// Until the last clone of the region is gone, the range is used for memory that queue pairs may
+    /// access and for nothing else. While queue
     /// pairs may reach it, peers and the engine's threads read and (as `access` allows)
     /// write it at any time: meanwhile the caller holds no reference into it, and touches
     /// it through the region's methods, atomics or raw pointers alone, ordered by
-    /// completions where it wants to see whole messages.
+    /// completions where it wants to see whole messages. An access to a page that is not mapped, or
+    /// not with these rights, fails with the request that it is part of (on x86-64; on other
+    /// processors the range must stay mapped).
     #[allow(unsafe_code)]
     pub unsafe fn register_memory(
         &self,
@@ -91,7 +94,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let writable = access.contains(AccessFlags::LOCAL_WRITE);
         // SAFETY: the caller's promise is the one that `borrow` asks for.
-        let mapping = unsafe { Mapping::borrow(address, len, writable) }
+        let mapping = unsafe { Mapping::borrow(address, len, writable, options.on_demand) }
             .map_err(|source| Error::Register { address: address as u64, len, source })?;
         self.register_mapping(Arc::new(mapping), access, options)
     }
@@ -118,6 +121,40 @@ impl ProtectionDomain {
         self.register_mapping(Arc::clone(region.mapping()), access, RegisterOptions::default())
     }
 
+    /// Makes pages of a region of this domain present that is registered on demand; as
+    /// `ibv_advise_mr` with the flag to wait. `address` is that of work requests.
+    ///
+    /// # Errors
+    /// [`Error::Advice`] where the key is not that of such a region of this domain, does not give the
+    /// right to the range, or the process does not have the pages; [`Error::Forked`].
+    pub fn prefetch(
+        &self,
+        lkey: u32,
+        address: u64,
+        len: usize,
+        advice: Prefetch,
+    ) -> Result<(), Error> {
+        let access = match advice {
+            Prefetch::Write => Access::LocalWrite,
+            Prefetch::Read | Prefetch::NoFault => Access::LocalRead,
+        };
+        let range = self.driver.engine()?.memory.on_demand_range(
+            self.handle,
+            lkey,
+            address,
+            len as u64,
+            access,
+        );
+        let (mapping, offset) = range.map_err(Error::Advice)?;
+        if advice == Prefetch::NoFault {
+            return Ok(());
+        }
+        // Without the engine's lock: paging in may take long.
+        mapping
+            .populate(offset, len, advice == Prefetch::Write)
+            .map_err(|_| Error::Advice(MemoryFault::NotPresent))
+    }
+
     /// Makes a region without memory; as `ibv_alloc_null_mr`.
     ///
     /// # Errors
@@ -142,6 +179,7 @@ impl ProtectionDomain {
             access,
             iova: options.iova.unwrap_or(mapping.address()),
             invalidatable: options.invalidatable,
+            on_demand: options.on_demand,
         };
         registration.check()?;
         let key = self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration);

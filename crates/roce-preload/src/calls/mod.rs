@@ -5,6 +5,7 @@ mod file;
 mod glob;
 mod metadata;
 mod resolve;
+mod signal;
 
 /// Defines functions of the C library that pass on a path of the view in place of the program's.
 ///

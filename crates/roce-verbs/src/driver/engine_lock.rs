@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::engine::Engine;
+use crate::region::fault_handler;
 
 /// A mutex around the engine.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ impl EngineLock {
 
 impl<'a> EngineGuard<'a> {
     fn new(engine: MutexGuard<'a, Engine>) -> Self {
+        // The engine copies into memory that may be gone.
+        fault_handler::admit_faults();
         Self { engine, _held: Held::begin() }
     }
 }

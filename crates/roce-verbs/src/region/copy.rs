@@ -1,216 +1,199 @@
 //! Copies into and out of memory that other threads access: see the rules of the parent module.
+//!
+//! Long copies also prefetch the next bytes of the region: packets copy a message piece by piece, and
+//! each would begin by waiting for memory. With 64 MiB in use this raises bandwidth by a sixth and
+//! the speed of an allreduce by a fifth; with a region in the cache it has no measurable cost.
+//!
+//! Vectors alone are no faster than the string instruction, but the processor computes the ICRC while
+//! their loads are still outstanding. The rest behind them is copied in words at any alignment: payloads
+//! rarely have the same alignment in a frame and in the region, and byte by byte that rest took a tenth
+//! of an allreduce.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use roce_transport::{AtomicChange, MemoryFault};
 
-/// Bytes from which vectors, or without them the string instruction, are faster than words.
-const LONG_MOVE: usize = 256;
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use unguarded::{atomic, read, write};
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86_64::{atomic, read, write};
 
-/// The end of a copy that is the region, whose next bytes are likely to be needed soon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Region {
-    /// It is copied from.
-    Source,
-    /// It is copied to.
-    Target,
+/// Returns the outcome that a guarded function has returned.
+pub(super) fn outcome(failed: u32) -> Result<(), MemoryFault> {
+    if failed == 0 { Ok(()) } else { Err(MemoryFault::NotPresent) }
 }
 
-/// Copies as a loop of relaxed atomics would: in pieces of any width, in any order.
-///
-/// Long copies also prefetch the next bytes of the region: packets copy a message piece by piece, and
-/// each would begin by waiting for memory. With 64 MiB in use this raises bandwidth by a sixth and
-/// the speed of an allreduce by a fifth; with a region in the cache it has no measurable cost.
-///
-/// # Safety
-/// `len` bytes can be read at `from` and written at `to`, and the two do not overlap.
-/// All other accesses to the shared one of the two are atomic (rule 3 of [`super`]).
-pub(super) unsafe fn relaxed(from: *const u8, to: *mut u8, len: usize, region: Region) {
-    let mut done = 0;
-    // SAFETY: the caller's promise, for parts of the range that follow each other.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if len >= LONG_MOVE {
-                if std::arch::is_x86_feature_detected!("avx") {
-                    done = len - len % VECTOR;
-                    match region {
-                        Region::Source => vectors_from_region(from, to, done),
-                        Region::Target => vectors_to_region(from, to, done),
-                    }
-                } else {
-                    string(from, to, len);
-                    return;
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::super::guarded;
+    use super::{AtomicChange, MemoryFault, outcome};
+
+    /// Bytes from which vectors, or without them the string instruction, are faster than words.
+    const LONG_MOVE: usize = 256;
+
+    /// Copies out of a region as a loop of relaxed atomics would: in pieces of any width, in any order.
+    ///
+    /// # Errors
+    /// A page at `from` is not present.
+    ///
+    /// # Safety
+    /// `len` bytes can be written at `to`, and the two ranges do not overlap. All other accesses at `from`
+    /// are atomic (rule 3 of [`super::super`]), and there are none at `to`.
+    pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+        // SAFETY: the caller's promise, and the processor has what the function needs. A fault ends it.
+        outcome(unsafe {
+            if len < LONG_MOVE {
+                guarded::roce_verbs_guarded_read(to, from, len)
+            } else if std::arch::is_x86_feature_detected!("avx") {
+                guarded::roce_verbs_guarded_read_vectors(to, from, len)
+            } else {
+                guarded::roce_verbs_guarded_read_string(to, from, len)
+            }
+        })
+    }
+
+    /// Copies into a region as a loop of relaxed atomics would, all but the last word, and then the last
+    /// word, or its bytes in order where it is not aligned. `len` is not 0.
+    ///
+    /// # Errors
+    /// A page at `to` is not present.
+    ///
+    /// # Safety
+    /// `len` bytes can be read at `from`, and the two ranges do not overlap. All other accesses at `to` are
+    /// atomic (rule 3 of [`super::super`]).
+    pub(crate) unsafe fn write(
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), MemoryFault> {
+        // SAFETY: as in `read`.
+        outcome(unsafe {
+            if len < LONG_MOVE {
+                guarded::roce_verbs_guarded_write(to, from, len)
+            } else if std::arch::is_x86_feature_detected!("avx") {
+                guarded::roce_verbs_guarded_write_vectors(to, from, len)
+            } else {
+                guarded::roce_verbs_guarded_write_string(to, from, len)
+            }
+        })
+    }
+
+    /// Changes an aligned word in one step, and returns its value before.
+    ///
+    /// # Errors
+    /// Its page is not present.
+    ///
+    /// # Safety
+    /// The word is aligned, and all other accesses to it are atomic.
+    pub(crate) unsafe fn atomic(word: *mut u64, change: AtomicChange) -> Result<u64, MemoryFault> {
+        let mut original = 0;
+        // SAFETY: the caller's promise; a fault ends the function.
+        outcome(unsafe {
+            match change {
+                AtomicChange::Add(n) => {
+                    guarded::roce_verbs_guarded_fetch_add(word, n, &raw mut original)
+                }
+                AtomicChange::SwapIf { expected, new } => {
+                    guarded::roce_verbs_guarded_compare_exchange(
+                        word,
+                        expected,
+                        new,
+                        &raw mut original,
+                    )
                 }
             }
-            let words = (len - done) / 8;
-            unaligned_words(from.add(done), to.add(done), words);
-            done += 8 * words;
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            let _ = region;
-            done = aligned_words(from, to, len);
-        }
-        bytes(from.add(done), to.add(done), len - done);
+        })?;
+        Ok(original)
     }
 }
 
-/// Bytes of a vector.
-#[cfg(target_arch = "x86_64")]
-const VECTOR: usize = 32;
+/// Copies that a fault ends together with the process, as loops of atomics.
+#[cfg(not(target_arch = "x86_64"))]
+mod unguarded {
+    use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-/// Defines a function that copies in vectors, with a prefetch of each cache line of the region
-/// [`AHEAD`] bytes later. A prefetch never faults, at any address.
-///
-/// Vectors alone are no faster than the string instruction, but the processor computes the ICRC while
-/// their loads are still outstanding.
-#[cfg(target_arch = "x86_64")]
-macro_rules! vectors {
-    ($name:ident, $hint:literal, $next_hint:literal) => {
-        /// # Safety
-        /// The processor has AVX; `len` is a multiple of [`VECTOR`], and at least 128; otherwise
-        /// as for [`relaxed`].
-        #[target_feature(enable = "avx")]
-        unsafe fn $name(from: *const u8, to: *mut u8, len: usize) {
-            // SAFETY: the caller's promise. See rule 3 for why the compiler may not reason about
-            // the accesses inside.
-            unsafe {
-                core::arch::asm!(
-                    "2:",
-                    $hint,
-                    $next_hint,
-                    "vmovdqu ymm0, [{from}]",
-                    "vmovdqu ymm1, [{from} + 32]",
-                    "vmovdqu ymm2, [{from} + 64]",
-                    "vmovdqu ymm3, [{from} + 96]",
-                    "vmovdqu [{to}], ymm0",
-                    "vmovdqu [{to} + 32], ymm1",
-                    "vmovdqu [{to} + 64], ymm2",
-                    "vmovdqu [{to} + 96], ymm3",
-                    "sub {from}, -128",
-                    "sub {to}, -128",
-                    "sub {len}, 128",
-                    "cmp {len}, 128",
-                    "jae 2b",
-                    "test {len}, {len}",
-                    "jz 4f",
-                    "3:",
-                    "vmovdqu ymm0, [{from}]",
-                    "vmovdqu [{to}], ymm0",
-                    "add {from}, 32",
-                    "add {to}, 32",
-                    "sub {len}, 32",
-                    "jnz 3b",
-                    "4:",
-                    "vzeroupper",
-                    from = inout(reg) from => _,
-                    to = inout(reg) to => _,
-                    len = inout(reg) len => _,
-                    ahead = const AHEAD,
-                    // `vzeroupper` clears the upper halves of all sixteen.
-                    out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
-                    out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
-                    out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
-                    out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
-                    options(nostack)
-                );
+    use super::{AtomicChange, MemoryFault};
+
+    /// # Safety
+    /// `len` bytes can be read at `from` and written at `to`, and the two do not overlap. All other
+    /// accesses to the shared one of the two are atomic (rule 3 of [`super::super`]).
+    pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
+        // SAFETY: the caller's promise, for parts of the range.
+        unsafe {
+            let done = aligned_words(from, to, len);
+            bytes(from.add(done), to.add(done), len - done);
+        }
+        Ok(())
+    }
+
+    /// Stores the last eight bytes in order, behind all others.
+    ///
+    /// # Safety
+    /// As for [`read`].
+    pub(crate) unsafe fn write(
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), MemoryFault> {
+        let body = len - len.min(8);
+        // SAFETY: the caller's promise, for parts of the range; bytes are always aligned.
+        unsafe {
+            read(from, to, body)?;
+            fence(Ordering::Release);
+            for i in body..len {
+                let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
+                AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Release);
             }
         }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-vectors!(
-    vectors_from_region,
-    "prefetcht0 [{from} + {ahead}]",
-    "prefetcht0 [{from} + {ahead} + 64]"
-);
-#[cfg(target_arch = "x86_64")]
-vectors!(vectors_to_region, "prefetchw [{to} + {ahead}]", "prefetchw [{to} + {ahead} + 64]");
-
-/// Distance of prefetches in bytes. With payloads of 4096 bytes 1024 and 2048 are equal and 4096 is a
-/// tenth slower, with payloads of 1024 bytes 2048 to 8192 are equal and 1024 is a tenth slower.
-#[cfg(target_arch = "x86_64")]
-pub(super) const AHEAD: usize = 2048;
-
-/// Copies with the string instruction.
-///
-/// # Safety
-/// As for [`relaxed`].
-#[cfg(target_arch = "x86_64")]
-unsafe fn string(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear on entry, as the calling
-    // convention has it. See rule 3 for why the compiler may not reason about the accesses
-    // inside.
-    unsafe {
-        core::arch::asm!(
-            "rep movsb",
-            inout("rcx") len => _,
-            inout("rsi") from => _,
-            inout("rdi") to => _,
-            options(nostack, preserves_flags)
-        );
+        Ok(())
     }
-}
 
-/// Copies words of eight bytes at any alignment.
-///
-/// Payloads rarely have the same alignment in a frame and in the region: copied byte by byte, the
-/// rest of a packet behind the vectors took a tenth of an allreduce.
-///
-/// # Safety
-/// As for [`relaxed`], with eight bytes for each of `count`.
-#[cfg(target_arch = "x86_64")]
-unsafe fn unaligned_words(from: *const u8, to: *mut u8, count: usize) {
-    for i in 0..count {
-        // SAFETY: the caller's promise. See rule 3 for why the compiler may not reason about the
-        // accesses inside.
-        unsafe {
-            core::arch::asm!(
-                "mov {word}, [{from}]",
-                "mov [{to}], {word}",
-                from = in(reg) from.add(8 * i),
-                to = in(reg) to.add(8 * i),
-                word = out(reg) _,
-                options(nostack, preserves_flags)
-            );
+    /// # Safety
+    /// The word is mapped and aligned, and all other accesses to it are atomic.
+    pub(crate) unsafe fn atomic(word: *mut u64, change: AtomicChange) -> Result<u64, MemoryFault> {
+        // SAFETY: the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        Ok(match change {
+            AtomicChange::Add(n) => word.fetch_add(n, Ordering::AcqRel),
+            AtomicChange::SwapIf { expected, new } => {
+                match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(old) | Err(old) => old,
+                }
+            }
+        })
+    }
+
+    /// Copies words if both sides have the same alignment, and returns the number of bytes copied.
+    ///
+    /// # Safety
+    /// As for [`read`].
+    unsafe fn aligned_words(from: *const u8, to: *mut u8, len: usize) -> usize {
+        if (from as usize) % 8 != (to as usize) % 8 {
+            return 0;
         }
-    }
-}
-
-/// Copies words if both sides have the same alignment, and returns the number of bytes copied.
-///
-/// # Safety
-/// As for [`relaxed`].
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn aligned_words(from: *const u8, to: *mut u8, len: usize) -> usize {
-    use core::sync::atomic::AtomicU64;
-    if (from as usize) % 8 != (to as usize) % 8 {
-        return 0;
-    }
-    let mut done = from.align_offset(8).min(len);
-    // SAFETY: the caller's promise, for parts of the range.
-    unsafe {
-        bytes(from, to, done);
-        while len - done >= 8 {
-            let word = AtomicU64::from_ptr(from.add(done).cast_mut().cast());
-            AtomicU64::from_ptr(to.add(done).cast())
-                .store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-            done += 8;
-        }
-    }
-    done
-}
-
-/// Copies byte by byte, each a relaxed atomic.
-///
-/// # Safety
-/// As for [`relaxed`].
-unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
-    for i in 0..len {
-        // SAFETY: the caller's promise; bytes are always aligned.
+        let mut done = from.align_offset(8).min(len);
+        // SAFETY: the caller's promise, for parts of the range.
         unsafe {
-            let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
-            AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Relaxed);
+            bytes(from, to, done);
+            while len - done >= 8 {
+                let word = AtomicU64::from_ptr(from.add(done).cast_mut().cast());
+                AtomicU64::from_ptr(to.add(done).cast())
+                    .store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+                done += 8;
+            }
+        }
+        done
+    }
+
+    /// Copies byte by byte, each a relaxed atomic.
+    ///
+    /// # Safety
+    /// As for [`read`].
+    unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+        for i in 0..len {
+            // SAFETY: the caller's promise; bytes are always aligned.
+            unsafe {
+                let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
+                AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Relaxed);
+            }
         }
     }
 }

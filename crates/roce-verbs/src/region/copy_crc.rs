@@ -19,11 +19,15 @@ pub(super) use fallback::{is_supported, relaxed};
 /// bytes is folded over the next one until one is left, and its parts over each other.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
+    use super::super::copy::outcome;
+    use super::super::guarded;
     use core::arch::x86_64::{
         __m128i, __m512i, _mm_and_si128, _mm_clmulepi64_si128, _mm_extract_epi32, _mm_set_epi64x,
         _mm_srli_si128, _mm_xor_si128, _mm512_castsi512_si128, _mm512_clmulepi64_epi128,
         _mm512_extracti32x4_epi32, _mm512_load_si512, _mm512_xor_si512,
     };
+
+    use roce_transport::MemoryFault;
 
     /// Returns true if this processor can run [`relaxed`].
     pub(crate) fn is_supported() -> bool {
@@ -36,74 +40,42 @@ mod avx512 {
     /// Copies out of a region as a loop of relaxed atomics would, in pieces of any width and in any
     /// order, and returns the register of a CRC-32 that held zero before the first byte.
     ///
-    /// The next bytes of the region are prefetched as in [`relaxed`](super::super::copy::relaxed).
+    /// The next bytes of the region are prefetched as in [`read`](super::super::copy::read).
+    ///
+    /// # Errors
+    /// A page at `from` is not present.
     ///
     /// # Safety
     /// [`is_supported`] returned true, and `len` is a multiple of 256 and not 0. `len` bytes can be
-    /// read at `from` and written at `to`, and the two do not overlap. All other accesses at `from`
-    /// are atomic (rule 3 of the parent module), and there are none at `to`.
+    /// written at `to`, and the two ranges do not overlap. All other accesses at `from` are atomic
+    /// (rule 3 of the parent module), and there are none at `to`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.1")]
-    pub(crate) unsafe fn relaxed(from: *const u8, to: *mut u8, len: usize) -> u32 {
+    pub(crate) unsafe fn relaxed(
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<u32, MemoryFault> {
         let (v0, v1, v2, v3): (__m512i, __m512i, __m512i, __m512i);
-        // SAFETY: the caller's promise; `len` is a multiple of what a round moves, and at least
-        // one. See rule 3 for why the compiler may not reason about the accesses inside. A hint
-        // never faults, wherever it points.
+        let failed: u32;
+        // SAFETY: the caller's promise is what the function asks for, and a fault ends it. It has no
+        // Rust signature, since no type of Rust is returned in four vectors.
         unsafe {
             core::arch::asm!(
-                "vmovdqu64 {v0}, [{from}]",
-                "vmovdqu64 {v1}, [{from} + 64]",
-                "vmovdqu64 {v2}, [{from} + 128]",
-                "vmovdqu64 {v3}, [{from} + 192]",
-                "vmovdqu64 [{to}], {v0}",
-                "vmovdqu64 [{to} + 64], {v1}",
-                "vmovdqu64 [{to} + 128], {v2}",
-                "vmovdqu64 [{to} + 192], {v3}",
-                "sub {len}, 256",
-                "jz 3f",
-                "2:",
-                "add {from}, 256",
-                "add {to}, 256",
-                "prefetcht0 [{from} + {ahead}]",
-                "prefetcht0 [{from} + {ahead} + 64]",
-                "prefetcht0 [{from} + {ahead} + 128]",
-                "prefetcht0 [{from} + {ahead} + 192]",
-                "vmovdqu64 {next}, [{from}]",
-                "vpclmulqdq {low}, {v0}, {k}, 0x00",
-                "vpclmulqdq {v0}, {v0}, {k}, 0x11",
-                "vmovdqu64 [{to}], {next}",
-                "vpternlogq {v0}, {low}, {next}, 0x96",
-                "vmovdqu64 {next}, [{from} + 64]",
-                "vpclmulqdq {low}, {v1}, {k}, 0x00",
-                "vpclmulqdq {v1}, {v1}, {k}, 0x11",
-                "vmovdqu64 [{to} + 64], {next}",
-                "vpternlogq {v1}, {low}, {next}, 0x96",
-                "vmovdqu64 {next}, [{from} + 128]",
-                "vpclmulqdq {low}, {v2}, {k}, 0x00",
-                "vpclmulqdq {v2}, {v2}, {k}, 0x11",
-                "vmovdqu64 [{to} + 128], {next}",
-                "vpternlogq {v2}, {low}, {next}, 0x96",
-                "vmovdqu64 {next}, [{from} + 192]",
-                "vpclmulqdq {low}, {v3}, {k}, 0x00",
-                "vpclmulqdq {v3}, {v3}, {k}, 0x11",
-                "vmovdqu64 [{to} + 192], {next}",
-                "vpternlogq {v3}, {low}, {next}, 0x96",
-                "sub {len}, 256",
-                "jnz 2b",
-                "3:",
-                from = inout(reg) from => _,
-                to = inout(reg) to => _,
-                len = inout(reg) len => _,
-                ahead = const super::super::copy::AHEAD,
-                k = in(zmm_reg) OVER_A_BLOCK.load(),
-                next = out(zmm_reg) _,
-                low = out(zmm_reg) _,
-                v0 = out(zmm_reg) v0,
-                v1 = out(zmm_reg) v1,
-                v2 = out(zmm_reg) v2,
-                v3 = out(zmm_reg) v3,
-                options(nostack)
+                "call {copy}",
+                copy = sym guarded::roce_verbs_guarded_read_folded,
+                in("rdi") to,
+                in("rsi") from,
+                in("rdx") len,
+                out("eax") failed,
+                out("zmm0") v0,
+                out("zmm1") v1,
+                out("zmm2") v2,
+                out("zmm3") v3,
+                inout("zmm6") OVER_A_BLOCK.load() => _,
+                clobber_abi("sysv64"),
             );
         }
+        outcome(failed)?;
         // The four vectors over the last of them, then its four parts over the last of those: side
         // by side, since one after the other takes as long as a packet of 1 KiB.
         let early = _mm512_xor_si512(folded(v0, &OVER_THREE), folded(v1, &OVER_TWO));
@@ -116,7 +88,7 @@ mod avx512 {
             _mm512_extracti32x4_epi32::<2>(parts),
             _mm512_extracti32x4_epi32::<3>(all),
         );
-        register(_mm_xor_si128(front, back))
+        Ok(register(_mm_xor_si128(front, back)))
     }
 
     /// Each 128 bits multiplied by the powers that stand in their place.
@@ -198,7 +170,11 @@ mod fallback {
 
     /// # Safety
     /// Never called, as [`is_supported`] says.
-    pub(crate) unsafe fn relaxed(_: *const u8, _: *mut u8, _: usize) -> u32 {
+    pub(crate) unsafe fn relaxed(
+        _: *const u8,
+        _: *mut u8,
+        _: usize,
+    ) -> Result<u32, roce_transport::MemoryFault> {
         unreachable!("`is_supported` says no")
     }
 }
