@@ -3,16 +3,19 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libc::{EINVAL, EOPNOTSUPP};
+use libc::{EFAULT, EINVAL, EOPNOTSUPP, EPERM};
 use roce_abi::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
     IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF,
-    IBV_REG_MR_MASK_IOVA, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
-    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr,
-    ibv_mr_init_attr, ibv_pd,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_ADVISE_MR_ADVICE_PREFETCH,
+    IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    IBV_ADVISE_MR_FLAG_FLUSH, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_IOVA,
+    IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION,
+    IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_mr_init_attr, ibv_pd, ibv_sge,
 };
-use roce_verbs::{AccessFlags, Error, NullRegion, RegisterOptions, Reregistration};
+use roce_verbs::{
+    AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
+};
 
 use crate::errno;
 use crate::object::{self, Object, Shared};
@@ -48,24 +51,22 @@ unsafe impl Object for MemoryRegion {
 /// Length of a page in bytes.
 const PAGE_LEN: u64 = 4096;
 
-/// Flags that a registration may have. Memory windows and paging on demand do not exist here.
+/// Flags that a registration may have. Memory windows do not exist here.
 const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND
     | IBV_ACCESS_ZERO_BASED
+    | IBV_ACCESS_ON_DEMAND
     | IBV_ACCESS_HUGETLB;
 
 /// Returns the rights in access flags. Those that a device may ignore are ignored.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for paging on demand, `EINVAL` for flags without a meaning.
+/// `EINVAL` for flags without a meaning.
 fn access_flags(access: c_uint) -> Result<AccessFlags, c_int> {
     let access = access & !IBV_ACCESS_OPTIONAL_RANGE;
-    if access & IBV_ACCESS_ON_DEMAND != 0 {
-        return Err(EOPNOTSUPP);
-    }
     if access & !KNOWN_FLAGS != 0 {
         return Err(EINVAL);
     }
@@ -97,7 +98,9 @@ fn register(
         return Err(EINVAL);
     }
     let iova = if is_zero_based { 0 } else { iova };
-    let options = RegisterOptions { iova: Some(iova), ..RegisterOptions::default() };
+    // With address 0 and length SIZE_MAX the whole address space.
+    let on_demand = access & IBV_ACCESS_ON_DEMAND != 0;
+    let options = RegisterOptions { iova: Some(iova), on_demand, ..RegisterOptions::default() };
     let inner = pd.inner();
     // SAFETY: the program promises, as to libibverbs, to keep the memory until it deregisters it, and
     // to order its accesses by completions.
@@ -215,6 +218,8 @@ pub(crate) extern "C" fn rereg(
     {
         return fail(IBV_REREG_MR_ERR_INPUT, EINVAL);
     }
+    let on_demand = access.cast_unsigned() & IBV_ACCESS_ON_DEMAND != 0;
+    let on_demand = changes(IBV_REREG_MR_CHANGE_ACCESS).then_some(on_demand);
     let access = match changes(IBV_REREG_MR_CHANGE_ACCESS) {
         true => match access_flags(access.cast_unsigned()) {
             Ok(rights) => Some(rights),
@@ -229,6 +234,7 @@ pub(crate) extern "C" fn rereg(
         pd: pd.map(|pd| &pd.inner().pd),
         memory: moves.then_some((address.cast(), length)),
         access,
+        on_demand,
     };
     let mut registration = region.registration.lock().unwrap_or_else(PoisonError::into_inner);
     let Target::Memory(memory) = &mut registration.target else {
@@ -248,6 +254,38 @@ pub(crate) extern "C" fn rereg(
         (c.addr, c.length) = (address, length);
     }
     0
+}
+
+/// `ibv_advise_mr`. The pages are present when the call returns, with `IBV_ADVISE_MR_FLAG_FLUSH` or
+/// without; without it, that some cannot be is no failure, as for a device that begins later.
+///
+/// # Errors
+/// The `errno` value of the first piece that the advice cannot be about.
+pub(crate) fn advise(
+    pd: &ProtectionDomain,
+    advice: c_int,
+    flags: u32,
+    pieces: &[ibv_sge],
+) -> Result<(), c_int> {
+    let advice = match advice {
+        IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Prefetch::Write,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Prefetch::NoFault,
+        _ => return Err(EOPNOTSUPP),
+    };
+    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || pieces.is_empty() {
+        return Err(EINVAL);
+    }
+    let waits = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
+    pieces.iter().try_for_each(|piece| {
+        let done = pd.inner().pd.prefetch(piece.lkey, piece.addr, piece.length as usize, advice);
+        done.or_else(|error| match error {
+            Error::Advice(MemoryFault::NotPresent) if !waits => Ok(()),
+            Error::Advice(MemoryFault::NotPresent | MemoryFault::OutOfBounds) => Err(EFAULT),
+            Error::Advice(MemoryFault::NoPermission) => Err(EPERM),
+            error => Err(errno::of(&error)),
+        })
+    })
 }
 
 /// `ibv_dereg_mr`
@@ -275,6 +313,6 @@ mod tests {
     fn flags_that_may_be_ignored_are_and_unknown_ones_are_refused() {
         assert_eq!(access_flags(IBV_ACCESS_OPTIONAL_RANGE), Ok(AccessFlags::empty()));
         assert_eq!(access_flags(1 << 8), Err(EINVAL));
-        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Err(EOPNOTSUPP));
+        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Ok(AccessFlags::empty()));
     }
 }

@@ -9,9 +9,12 @@ use roce_abi::{
     COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_CURR_QP_STATE_MOD,
     IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
     IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
-    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_PORT_ACTIVE,
+    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_ODP_SUPPORT,
+    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV,
+    IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE,
     IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
+    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr,
+    ibv_query_device_ex_input,
 };
 use roce_verbs::{Error, GidEntry, PathMtu, PortState, QpCap};
 
@@ -81,6 +84,18 @@ pub(crate) extern "C" fn device(context: ContextPtr, attributes: &mut ibv_device
     0
 }
 
+/// Returns what may name memory that is registered on demand: everything, since the processor copies.
+fn on_demand_paging() -> ibv_odp_caps {
+    let datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
+    ibv_odp_caps {
+        general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+        rc_odp_caps: unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+        uc_odp_caps: unreliable,
+        ud_odp_caps: datagrams,
+    }
+}
+
 /// `ibv_query_device_ex`
 pub(crate) unsafe extern "C" fn device_ex(
     context: *mut ibv_context,
@@ -104,6 +119,7 @@ pub(crate) unsafe extern "C" fn device_ex(
         completion_timestamp_mask: u64::MAX,
         // Kilohertz: completion times are nanoseconds.
         hca_core_clock: 1_000_000,
+        odp_caps: on_demand_paging(),
         device_cap_flags_ex: u64::from(orig_attr.device_cap_flags),
         phys_port_cnt_ex: 1,
         ..zero

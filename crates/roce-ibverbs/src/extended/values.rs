@@ -42,15 +42,23 @@ pub(crate) unsafe extern "C" fn reg_mr_ex(
     unsafe { memory_region::reg_ex(object::lend::<ProtectionDomain>(pd), &*attributes) }
 }
 
-/// `ibv_advise_mr`: advice about paging on demand, which this library does not do.
+/// `ibv_advise_mr` as an operation.
 pub(crate) unsafe extern "C" fn advise_mr(
-    _: *mut ibv_pd,
-    _: c_int,
-    _: u32,
-    _: *mut ibv_sge,
-    _: u32,
+    pd: *mut ibv_pd,
+    advice: c_int,
+    flags: u32,
+    pieces: *mut ibv_sge,
+    count: u32,
 ) -> c_int {
-    errno::failed(EOPNOTSUPP)
+    if pieces.is_null() {
+        return errno::failed(EINVAL);
+    }
+    // SAFETY: see `object`; the program passes so many pieces.
+    let done = unsafe {
+        let pieces = std::slice::from_raw_parts(pieces, count as usize);
+        memory_region::advise(object::lend::<ProtectionDomain>(pd), advice, flags, pieces)
+    };
+    done.map_or_else(errno::failed, |()| 0)
 }
 
 /// `ibv_get_srq_num`: only queues of XRC have a number.

@@ -9,10 +9,10 @@
 //!
 //! | way | cost of a copy of 64 B / 4 KiB in the caches | what it misses |
 //! |---|---|---|
-//! | a plain copy | 5 ns / 42 to 59 ns | every fault ends the process |
-//! | guarded functions and a handler | the same, within the spread | nothing; a fault costs about 2 µs |
-//! | `process_vm_readv` of the own process | 300 ns / 390 ns | nothing, but atomics have no such call |
-//! | `MADV_POPULATE_READ` before a copy | 240 ns more | memory that vanishes in between |
+//! | a plain copy | 5 ns / 40 to 59 ns | every fault ends the process |
+//! | guarded functions and a handler | 4 ns / 37 to 59 ns | nothing; a fault costs 1.2 µs |
+//! | `process_vm_readv` of the own process | 390 ns / 430 ns | nothing, but atomics have no such call |
+//! | `MADV_POPULATE_READ` before a copy | 170 ns more | memory that vanishes in between |
 //! | pages checked once, at registration | none | all that happens later |
 //!
 //! Measured by `cargo bench -p roce-verbs --bench copies`. A call of the kernel for suspicious regions alone

@@ -74,11 +74,11 @@ fn become_program(options: &Options) -> Result {
         return Err(CliError::Reported(FAILED));
     };
     let libraries = options.scratch.join(LIBRARIES);
-    let mut preloaded = vec![libraries.join(VERBS)];
+    // The second keeps the library's handler of faults in front of the program's, with a view or without.
+    let preloaded = [libraries.join(VERBS), libraries.join(PRELOAD)];
     let mut command = Command::new(&options.program);
     command.arg0(name).args(arguments);
     if !is_mounted && options.view != ViewMode::None {
-        preloaded.push(libraries.join(PRELOAD));
         command.env(environment::VIEW, &view);
     }
     command.env("LD_LIBRARY_PATH", list([libraries], "LD_LIBRARY_PATH"));
