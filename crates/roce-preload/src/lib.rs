@@ -5,8 +5,10 @@
 //! the environment variable `ROCE_VIEW` names; `roce run` creates that folder. All other paths, and
 //! all paths without that variable, are passed on as they are.
 //!
+//! It also interposes the calls that choose actions of signals; see `calls/signal.rs`.
+//!
 //! The library is loaded into every process that `roce run` starts. So it has no constructors and
-//! no state but the addresses of the real functions, and it allocates nothing. A path outside the
+//! no state but the addresses of the real functions and of a hook, and it allocates nothing. A path outside the
 //! view costs a comparison of its first bytes. The calls set `errno` as the real functions do.
 //!
 //! Not served are programs without the C library's calls (static ones, and runtimes that make
