@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
-use crate::completion_queue::{CompletionQueue, Inner as QueueInner};
+use crate::completion_queue::{CompletionQueue, Inner as QueueInner, Report};
 use crate::driver::Driver;
 use crate::error::Error;
 
@@ -90,11 +91,19 @@ impl Shared {
         self.queues.load(Ordering::Relaxed) > 1
     }
 
-    /// Reports that a queue has a completion; never blocks.
-    pub(crate) fn notify(&self, queue: Weak<QueueInner>) {
+    fn events(&self) -> MutexGuard<'_, VecDeque<Weak<QueueInner>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports that a queue has a completion, unless the program has destroyed it; never blocks.
+    pub(crate) fn notify(&self, queue: &QueueInner) {
         {
-            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-            events.push_back(queue);
+            let mut events = self.events();
+            // With the lock held, as `remove` takes it.
+            if !queue.is_used() {
+                return;
+            }
+            events.push_back(queue.weak());
             // With the lock held, so that a caller that takes the event finds it counted. The counter
             // cannot overflow: it would take 2^64 events.
             let _written = self.fd.write(1);
@@ -105,16 +114,16 @@ impl Shared {
         }
     }
 
-    /// Takes back a report of this queue that was not fetched; returns false if there is none.
-    pub(crate) fn withdraw(&self, queue: &Weak<QueueInner>) -> bool {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(index) = events.iter().rposition(|it| Weak::ptr_eq(it, queue)) else {
-            return false;
-        };
-        events.remove(index);
-        // It counts the reports in the list, so this does not wait.
-        let _read = self.fd.read();
-        true
+    /// Removes the reports of a queue that is destroyed.
+    pub(crate) fn remove(&self, queue: &QueueInner) {
+        self.events().retain(|it| {
+            let stays = !ptr::eq(it.as_ptr(), queue);
+            if !stays {
+                // It counts the reports in the list, so this does not wait.
+                let _read = self.fd.read();
+            }
+            stays
+        });
     }
 
     /// Notes a report by the driver thread: unless a caller is in `wait`, the next report is not
@@ -132,16 +141,19 @@ impl Shared {
     }
 
     fn is_empty(&self) -> bool {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.events().is_empty()
     }
 
-    pub(crate) fn take(&self) -> Option<Arc<QueueInner>> {
+    /// Takes the oldest report.
+    pub(crate) fn take(&self) -> Option<Report> {
         loop {
-            let event = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-            // Each event takes one off the semaphore, also events of dropped queues.
+            let mut events = self.events();
+            let event = events.pop_front()?;
+            // With the lock held: a thread that finds the list empty finds the descriptor unreadable.
             let _read = self.fd.read();
-            if let Some(queue) = event.upgrade() {
-                return Some(queue);
+            // None where a thread destroys the queue at this moment.
+            if let Some(report) = Report::of(&event) {
+                return Some(report);
             }
         }
     }
@@ -162,8 +174,8 @@ impl CompletionChannel {
     /// In a child process after `fork`, which shares the descriptor with its parent, none reports.
     pub fn poll(&self) -> Option<CompletionQueue> {
         self.driver.check_alive().ok()?;
-        let inner = self.shared.take()?;
-        Some(CompletionQueue::from_parts(inner, Arc::clone(&self.driver)))
+        let report = self.shared.take()?;
+        Some(CompletionQueue::of_report(report, Arc::clone(&self.driver)))
     }
 
     /// Sleeps until an armed queue reports, and returns it; `None` after `timeout`.
@@ -181,6 +193,18 @@ impl CompletionChannel {
             found.is_some()
         })?;
         Ok(found)
+    }
+
+    /// Sleeps until a queue has reported, or `timeout` is over, and fetches no report: as
+    /// [`wait`](Self::wait) otherwise. Returns true if a queue has reported.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_reported(&self, timeout: Duration) -> Result<bool, Error> {
+        let _waiter = Waiter::on(&self.shared);
+        let reported = || !self.shared.is_empty();
+        self.driver.drive_until(Instant::now().checked_add(timeout), self.as_fd(), reported)?;
+        Ok(reported())
     }
 
     /// Sleeps until a queue reports on any of `channels`, or `beside` becomes readable, or
@@ -246,9 +270,15 @@ impl Drop for Waiter<'_> {
     }
 }
 
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.fd.as_fd()
+        self.shared.as_fd()
     }
 }
 

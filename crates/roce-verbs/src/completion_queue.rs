@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use roce_transport::{Completion, CompletionStatus, CqHandle, EventSource, Instant};
+use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, EventSource, Instant};
 
 use crate::channel::{self, CompletionChannel};
 use crate::driver::{Driver, INLINE_RECENT};
@@ -17,8 +17,9 @@ pub(crate) const MAX_CQE: usize = 1 << 22;
 
 /// A queue of completions; as `ibv_cq`.
 ///
-/// Polling drives the engine: a program that polls makes progress without another thread. Cheap to clone; the queue lives until its last clone and its last queue
-/// pair are gone.
+/// Polling drives the engine: a program that polls makes progress without another thread. Cheap to
+/// clone; the queue lives until its last clone and its last queue pair are gone. Then its reports
+/// that were not fetched are gone too.
 ///
 /// ```no_run
 /// # use roce_verbs::{Device, DeviceConfig, Error};
@@ -31,7 +32,7 @@ pub(crate) const MAX_CQE: usize = 1 << 22;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CompletionQueue {
     inner: Arc<Inner>,
     driver: Arc<Driver>,
@@ -45,13 +46,13 @@ pub(crate) struct Inner {
     capacity: AtomicUsize,
     /// A completion for the full queue takes the place of the oldest one.
     ignores_overrun: AtomicBool,
-    entries: Mutex<VecDeque<Completion>>,
+    entries: Mutex<Entries>,
     /// Number of entries, read without a lock.
     waiting: AtomicUsize,
+    /// Written under the lock of the entries, except by a report.
     armed: AtomicU8,
-    /// What the queue was armed for when a completion that it held already was reported at once, and
-    /// that report has not been withdrawn; written under the lock of the entries.
-    early: AtomicU8,
+    /// Number of [`CompletionQueue`]s. A queue without any reports nothing.
+    users: AtomicUsize,
     /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
     event_at: AtomicU64,
     /// Time of the last poll that ran a round while the queue was armed. As above.
@@ -60,6 +61,29 @@ pub(crate) struct Inner {
     /// The asynchronous events of its context.
     events: Arc<EventQueue>,
     this: Weak<Inner>,
+}
+
+/// The completions of a queue.
+#[derive(Debug, Default)]
+struct Entries {
+    list: VecDeque<Completion>,
+    /// There are completions that the program has not been told of: since it fetched the last report,
+    /// one was added, or a poll has left some.
+    has_news: bool,
+    /// The queue was armed without a report, although it held completions, as the program had just been
+    /// told of them all. A poll that leaves some reports those.
+    is_report_owed: bool,
+}
+
+/// A report of a queue, which counts as one of its users.
+#[derive(Debug)]
+pub(crate) struct Report(Arc<Inner>);
+
+impl Report {
+    /// Returns the report of a queue that is not destroyed.
+    pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
+        queue.upgrade().filter(|queue| queue.add_user()).map(Self)
+    }
 }
 
 /// The outcome of adding a completion.
@@ -81,13 +105,13 @@ mod armed {
 }
 
 impl Inner {
-    fn entries(&self) -> MutexGuard<'_, VecDeque<Completion>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the asynchronous events of its context.
-    pub(crate) fn events(&self) -> &EventQueue {
-        &self.events
+    /// Returns a pointer to the queue as long as anything keeps it alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.this)
     }
 
     /// Adds a completion.
@@ -95,14 +119,15 @@ impl Inner {
         let counts = completion.solicited || completion.status != CompletionStatus::Success;
         {
             let mut entries = self.entries();
-            if entries.len() >= self.capacity.load(Ordering::Relaxed) {
+            if entries.list.len() >= self.capacity.load(Ordering::Relaxed) {
                 return Pushed::Full;
             }
-            entries.push_back(completion);
-            self.waiting.store(entries.len(), Ordering::Release);
+            entries.list.push_back(completion);
+            entries.has_news = true;
+            self.waiting.store(entries.list.len(), Ordering::Release);
         }
         let least = if counts { armed::SOLICITED } else { armed::NEXT };
-        if self.notify_if_armed(least, now) { Pushed::Notified } else { Pushed::Queued }
+        if self.notify_if_armed(least, Some(now)) { Pushed::Notified } else { Pushed::Queued }
     }
 
     /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. The caller
@@ -112,8 +137,8 @@ impl Inner {
         let ignores = self.ignores_overrun.load(Ordering::Relaxed);
         if ignores {
             let mut entries = self.entries();
-            entries.pop_front();
-            self.waiting.store(entries.len(), Ordering::Release);
+            entries.list.pop_front();
+            self.waiting.store(entries.list.len(), Ordering::Release);
         }
         ignores
     }
@@ -136,8 +161,9 @@ impl Inner {
             && self.channel.as_ref().is_some_and(shares)
     }
 
-    /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did.
-    fn notify_if_armed(&self, least: u8, now: Instant) -> bool {
+    /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did. `now` is
+    /// left out where the caller does not know it, just after the queue was armed.
+    fn notify_if_armed(&self, least: u8, now: Option<Instant>) -> bool {
         let Some(channel) = &self.channel else { return false };
         let fires = self
             .armed
@@ -146,41 +172,75 @@ impl Inner {
             })
             .is_ok();
         if fires {
-            self.event_at.store(now.as_nanos(), Ordering::Relaxed);
-            channel.notify(Weak::clone(&self.this));
+            if let Some(now) = now {
+                self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+            }
+            channel.notify(self);
         }
         fires
     }
 
     /// The part of [`CompletionQueue::arm`] without the driver.
+    ///
+    /// A report that a thread may have seen is never taken back. So whether completions that the queue
+    /// holds are reported at once is decided here: if the program has been told of all of them and has
+    /// not polled since, it arms before it polls, and a report would wake it for nothing. Some programs
+    /// take each report for one completion (perftest).
     fn arm(&self, state: u8, now: Instant) {
         self.event_at.store(now.as_nanos(), Ordering::Relaxed);
-        let entries = self.entries();
+        let mut entries = self.entries();
         // An arming for more is not narrowed by one for less.
         self.armed.fetch_max(state, Ordering::SeqCst);
-        let is_early = !entries.is_empty() && self.notify_if_armed(armed::NOT + 1, now);
-        self.early.store(if is_early { state } else { armed::NOT }, Ordering::Relaxed);
+        let holds_completions = !entries.list.is_empty();
+        entries.is_report_owed = holds_completions && !entries.has_news;
+        if holds_completions && entries.has_news {
+            self.notify_if_armed(armed::NOT + 1, Some(now));
+        }
     }
 
-    /// Withdraws the report of completions that the queue held when it was armed, and arms it again,
-    /// as the program has polled them all before it fetched the report. A program that arms first
-    /// and then polls would else be woken for nothing; some take each report for one completion.
-    #[cold]
-    fn withdraw_early_report(&self) {
-        let state = self.early.swap(armed::NOT, Ordering::Relaxed);
-        let Some(channel) = &self.channel else { return };
-        if channel.withdraw(&self.this) {
-            self.armed.fetch_max(state, Ordering::SeqCst);
-        }
+    /// Notes that the program has fetched a report: it knows of the completions in the queue now.
+    fn on_report_fetched(&self) {
+        self.entries().has_news = false;
     }
 
     /// Notes that completions were removed.
     #[inline]
-    fn on_removed(&self, entries: &VecDeque<Completion>) {
-        self.waiting.store(entries.len(), Ordering::Release);
-        if entries.is_empty() && self.early.load(Ordering::Relaxed) != armed::NOT {
-            self.withdraw_early_report();
+    fn on_removed(&self, entries: &mut Entries) {
+        let left = entries.list.len();
+        self.waiting.store(left, Ordering::Release);
+        entries.has_news = left != 0;
+        if std::mem::take(&mut entries.is_report_owed) && left != 0 {
+            self.notify_if_armed(armed::NOT + 1, None);
         }
+    }
+
+    /// Returns true if the queue has a [`CompletionQueue`].
+    pub(crate) fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// Counts another [`CompletionQueue`], unless the last one is gone.
+    fn add_user(&self) -> bool {
+        let more = |users| (users > 0).then_some(users + 1);
+        self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Takes a [`CompletionQueue`] off the count. With the last one the reports and asynchronous events
+    /// that were not fetched go, and none follows: [`channel::Shared::notify`] and [`EventQueue::push_of`]
+    /// test the count under their locks.
+    fn remove_user(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if let Some(channel) = &self.channel {
+                channel.remove(self);
+                channel.on_queue_destroyed();
+            }
+            self.events.remove(EventSource::CompletionQueue(self.handle));
+        }
+    }
+
+    /// Delivers an asynchronous event of the queue, unless the program has destroyed it.
+    pub(crate) fn push_event(&self, event: AsyncEvent) {
+        self.events.push_of(event, || self.is_used());
     }
 
     /// Notes that the caller polls at `now` and runs a round.
@@ -226,8 +286,8 @@ impl Inner {
             return None;
         }
         let mut entries = self.entries();
-        let completion = entries.pop_front();
-        self.on_removed(&entries);
+        let completion = entries.list.pop_front();
+        self.on_removed(&mut entries);
         completion
     }
 
@@ -238,25 +298,32 @@ impl Inner {
             return 0;
         }
         let mut entries = self.entries();
-        let count = entries.len().min(max);
-        entries.drain(..count).for_each(each);
-        self.on_removed(&entries);
+        let count = entries.list.len().min(max);
+        entries.list.drain(..count).for_each(each);
+        self.on_removed(&mut entries);
         count
     }
 
     /// Removes the completions of a queue pair that was destroyed or reset.
     pub(crate) fn remove_qp(&self, qpn: roce_wire::Qpn) {
         let mut entries = self.entries();
-        entries.retain(|completion| completion.qpn != qpn);
-        self.waiting.store(entries.len(), Ordering::Release);
+        entries.list.retain(|completion| completion.qpn != qpn);
+        self.waiting.store(entries.list.len(), Ordering::Release);
     }
 }
 
-impl Drop for Inner {
+impl Clone for CompletionQueue {
+    fn clone(&self) -> Self {
+        self.inner.users.fetch_add(1, Ordering::Relaxed);
+        Self { inner: Arc::clone(&self.inner), driver: Arc::clone(&self.driver) }
+    }
+}
+
+impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        self.events.remove(EventSource::CompletionQueue(self.handle));
-        if let Some(channel) = &self.channel {
-            channel.on_queue_destroyed();
+        // A child after `fork` shares the descriptors with its parent, and may inherit held locks.
+        if self.driver.check_alive().is_ok() {
+            self.inner.remove_user();
         }
     }
 }
@@ -273,10 +340,13 @@ impl CompletionQueue {
             handle,
             capacity: AtomicUsize::new(capacity),
             ignores_overrun: AtomicBool::new(false),
-            entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
+            entries: Mutex::new(Entries {
+                list: VecDeque::with_capacity(capacity.min(4096)),
+                ..Entries::default()
+            }),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
-            early: AtomicU8::new(armed::NOT),
+            users: AtomicUsize::new(1),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel: channel.map(|channel| Arc::clone(channel.shared())),
@@ -290,7 +360,10 @@ impl CompletionQueue {
         Self { inner, driver }
     }
 
-    pub(crate) fn from_parts(inner: Arc<Inner>, driver: Arc<Driver>) -> Self {
+    /// Returns the queue of a report that the program fetches.
+    pub(crate) fn of_report(report: Report, driver: Arc<Driver>) -> Self {
+        let Report(inner) = report;
+        inner.on_report_fetched();
         Self { inner, driver }
     }
 
@@ -333,8 +406,9 @@ impl CompletionQueue {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
         let entries = self.inner.entries();
-        if capacity < entries.len() {
-            return Err(Error::QueueInUse { requested: capacity, held: entries.len() });
+        let held = entries.list.len();
+        if capacity < held {
+            return Err(Error::QueueInUse { requested: capacity, held });
         }
         self.inner.capacity.store(capacity, Ordering::Relaxed);
         Ok(())
@@ -417,8 +491,12 @@ impl CompletionQueue {
     /// next one that is solicited or failed.
     ///
     /// A queue that already holds completions reports at once, so a program that arms and sleeps
-    /// misses none. If the program polls them all before it fetches that report, the report is
-    /// withdrawn and the queue stays armed. Without a channel this does nothing.
+    /// misses none. The exception is a program that has fetched a report and has not polled since: the
+    /// report has told it of those completions. If it then polls some of them, the others are reported.
+    ///
+    /// A report stays until a thread fetches it, or the queue is gone. So a report may find the queue
+    /// empty, where another thread has polled it, or where the program has polled before it fetched the
+    /// report. Without a channel this does nothing.
     pub fn arm(&self, solicited_only: bool) {
         // The caller is about to sleep.
         self.driver.send_held_posts();
@@ -468,6 +546,8 @@ impl CompletionQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+
     use roce_transport::CompletionOperation;
 
     fn queue(handle: u32) -> Inner {
@@ -483,7 +563,7 @@ mod tests {
             entries: Mutex::default(),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
-            early: AtomicU8::new(armed::NOT),
+            users: AtomicUsize::new(1),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel,
@@ -543,7 +623,7 @@ mod tests {
         assert!(!one.is_armed_beside_others(), "not armed");
         one.armed.store(armed::NEXT, Ordering::Relaxed);
         assert!(one.is_armed_beside_others() && !other.is_armed_beside_others());
-        drop(other);
+        other.remove_user();
         assert!(!one.is_armed_beside_others());
     }
 
@@ -561,44 +641,111 @@ mod tests {
         Instant::from_nanos(count * 1000)
     }
 
-    fn queue_in_arc() -> (Arc<Inner>, Arc<channel::Shared>) {
-        let channel = Arc::new(channel::Shared::new().unwrap());
-        let make = |this: &Weak<Inner>| {
-            let mut queue = queue_on(1, Some(Arc::clone(&channel)));
+    fn queue_in_arc_on(channel: &Arc<channel::Shared>) -> Arc<Inner> {
+        Arc::new_cyclic(|this| {
+            let mut queue = queue_on(1, Some(Arc::clone(channel)));
             queue.this = Weak::clone(this);
             queue
-        };
-        (Arc::new_cyclic(make), channel)
+        })
     }
 
-    fn queue_with_channel() -> (Inner, Arc<channel::Shared>) {
+    fn queue_in_arc() -> (Arc<Inner>, Arc<channel::Shared>) {
         let channel = Arc::new(channel::Shared::new().unwrap());
-        (queue_on(1, Some(Arc::clone(&channel))), channel)
+        (queue_in_arc_on(&channel), channel)
+    }
+
+    /// Fetches all reports, as a program does, and returns how many there were.
+    fn fetch_reports(channel: &channel::Shared) -> usize {
+        let fetch = || channel.take().map(|Report(queue)| queue.on_report_fetched());
+        std::iter::from_fn(fetch).count()
+    }
+
+    fn is_readable(channel: &channel::Shared) -> bool {
+        let mut set = [nix::poll::PollFd::new(channel.as_fd(), nix::poll::PollFlags::POLLIN)];
+        nix::poll::poll(&mut set, nix::poll::PollTimeout::ZERO).unwrap() == 1
     }
 
     #[test]
-    fn a_queue_that_is_armed_with_completions_reports_them_at_once_unless_they_are_polled() {
+    fn a_queue_that_is_armed_with_completions_reports_them_at_once_and_the_report_stays() {
         let (queue, channel) = queue_in_arc();
-        let reports = || std::iter::from_fn(|| channel.take()).count();
         queue.push(completion(1), micros(1));
         queue.push(completion(2), micros(1));
         queue.arm(armed::NEXT, micros(2));
-        assert_eq!(reports(), 1, "a program that sleeps now misses nothing");
+        assert!(is_readable(&channel), "a program that sleeps now misses nothing");
+        assert!(queue.pop().is_some() && queue.pop().is_some());
+        assert!(is_readable(&channel), "another thread may have seen it");
+        assert_eq!(fetch_reports(&channel), 1);
+        assert_eq!(queue.push(completion(3), micros(5)), Pushed::Queued, "for one report");
+    }
+
+    #[test]
+    fn a_program_that_arms_between_a_report_and_its_poll_is_told_once_of_each_completion() {
+        let (queue, channel) = queue_in_arc();
+        queue.arm(armed::NEXT, micros(1));
+        for wr_id in 1..100 {
+            assert_eq!(queue.push(completion(wr_id), micros(2)), Pushed::Notified);
+            assert_eq!(fetch_reports(&channel), 1);
+            queue.arm(armed::NEXT, micros(3));
+            assert_eq!(queue.pop().map(|it| it.wr_id), Some(wr_id));
+            assert_eq!(fetch_reports(&channel), 0, "the report before was for it");
+        }
+    }
+
+    #[test]
+    fn completions_that_such_a_program_does_not_know_of_or_leaves_are_reported() {
+        let (queue, channel) = queue_in_arc();
+        queue.arm(armed::NEXT, micros(1));
+        queue.push(completion(1), micros(2));
+        queue.push(completion(2), micros(2));
+        assert_eq!(fetch_reports(&channel), 1);
         queue.arm(armed::NEXT, micros(3));
         assert!(queue.pop().is_some());
-        assert_eq!(reports(), 1, "one is left");
-        queue.arm(armed::NEXT, micros(4));
+        assert_eq!(fetch_reports(&channel), 1, "the poll has left one");
+        queue.push(completion(3), micros(4));
+        queue.arm(armed::NEXT, micros(5));
+        assert_eq!(fetch_reports(&channel), 1, "one came after the report was fetched");
         assert!(queue.pop().is_some());
-        assert_eq!(reports(), 0, "all were polled first");
-        assert_eq!(queue.push(completion(3), micros(5)), Pushed::Notified, "it stays armed");
-        assert_eq!(reports(), 1);
-        assert!(queue.pop().is_some());
-        assert_eq!(queue.push(completion(4), micros(6)), Pushed::Queued, "for one report");
+        queue.arm(armed::NEXT, micros(6));
+        assert_eq!(fetch_reports(&channel), 1, "the program has polled one of two");
+    }
+
+    #[test]
+    fn a_destroyed_queue_leaves_nothing_to_fetch_and_reports_nothing() {
+        let (queue, channel) = queue_in_arc();
+        let event = AsyncEvent::CqError { cq: queue.handle };
+        for wr_id in 0..3 {
+            queue.arm(armed::NEXT, micros(1));
+            queue.push(completion(wr_id), micros(2));
+        }
+        queue.push_event(event);
+        assert!(is_readable(&channel));
+        queue.remove_user();
+        assert!(!is_readable(&channel));
+        // Completions of a queue pair that was destroyed before may still arrive.
+        queue.armed.store(armed::NEXT, Ordering::Release);
+        queue.push(completion(3), micros(3));
+        queue.push_event(event);
+        assert!(!is_readable(&channel) && channel.take().is_none());
+        assert_eq!(queue.events.take(), None);
+    }
+
+    #[test]
+    fn destroying_one_queue_leaves_the_reports_of_another() {
+        let channel = Arc::new(channel::Shared::new().unwrap());
+        let [one, other] = [(); 2].map(|()| queue_in_arc_on(&channel));
+        for queue in [&one, &other, &one] {
+            queue.arm(armed::NEXT, micros(1));
+            queue.push(completion(1), micros(2));
+        }
+        one.remove_user();
+        assert!(is_readable(&channel));
+        assert_eq!(fetch_reports(&channel), 1);
+        assert!(!is_readable(&channel));
     }
 
     #[test]
     fn a_caller_relies_on_the_thread_from_arming_until_a_moment_after_the_report() {
-        let (queue, channel) = queue_with_channel();
+        let (queue, channel) = queue_in_arc();
         assert!(!queue.relies_on_thread(micros(1)), "it was never armed");
         queue.arm(armed::NEXT, micros(10));
         // Programs poll once more before they sleep.
@@ -615,7 +762,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_goes_on_polling_after_it_has_armed_does_not_rely_on_the_thread() {
-        let (queue, _channel) = queue_with_channel();
+        let (queue, _channel) = queue_in_arc();
         queue.arm(armed::NEXT, micros(10));
         let later = micros(10) + INLINE_RECENT;
         queue.note_polled(later);
@@ -626,7 +773,7 @@ mod tests {
 
     #[test]
     fn a_caller_whose_reports_come_while_it_is_in_wait_does_not_rely_on_the_thread() {
-        let (queue, channel) = queue_with_channel();
+        let (queue, channel) = queue_in_arc();
         queue.arm(armed::NEXT, micros(10));
         {
             let _waiter = channel::Waiter::on(&channel);

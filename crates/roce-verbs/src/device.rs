@@ -318,7 +318,7 @@ impl Device {
         let queue = CompletionQueue::new(driver, events, handle, capacity, channel);
         let mut engine = self.driver().engine()?;
         // Queues without users are removed when new ones come.
-        engine.queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+        engine.queues.retain(|_, queue| queue.is_used());
         engine.queues.insert(handle, Arc::clone(queue.inner()));
         Ok(queue)
     }
@@ -350,6 +350,12 @@ impl Device {
     /// it, or of the port. Each context gets every event of the port.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.driver().drive_inline(None);
+        self.fetch_event()
+    }
+
+    /// As [`poll_event`](Self::poll_event), without a round of the engine: for callers that hold a
+    /// lock of their own.
+    pub fn fetch_event(&self) -> Option<AsyncEvent> {
         self.events.take()
     }
 

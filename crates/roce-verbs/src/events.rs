@@ -55,7 +55,16 @@ impl EventQueue {
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
+        self.push_of(event, || true);
+    }
+
+    /// Adds an event unless its object `is_alive` no more, which is tested under the lock that
+    /// [`remove`](Self::remove) takes.
+    pub(crate) fn push_of(&self, event: AsyncEvent, is_alive: impl FnOnce() -> bool) {
         let mut events = self.events();
+        if !is_alive() {
+            return;
+        }
         if events.len() == MAX_EVENTS {
             events.pop_front();
         } else {

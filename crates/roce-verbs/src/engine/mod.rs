@@ -407,7 +407,7 @@ impl Engine {
         match event.source() {
             EventSource::CompletionQueue(cq) => {
                 if let Some(queue) = self.queues.get(&cq) {
-                    queue.events().push(event);
+                    queue.push_event(event);
                 }
             }
             _ => self.events.push(event),
