@@ -100,7 +100,7 @@ impl Shared {
         {
             let mut events = self.events();
             // With the lock held, as `remove` takes it.
-            if !queue.is_used() {
+            if !queue.may_report() {
                 return;
             }
             events.push_back(queue.weak());

@@ -51,8 +51,10 @@ pub(crate) struct Inner {
     waiting: AtomicUsize,
     /// Written under the lock of the entries, except by a report.
     armed: AtomicU8,
-    /// Number of [`CompletionQueue`]s. A queue without any reports nothing.
+    /// Number of [`CompletionQueue`]s.
     users: AtomicUsize,
+    /// The queue reports nothing any more: see [`CompletionQueue::end_reports`].
+    is_ended: AtomicBool,
     /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
     event_at: AtomicU64,
     /// Time of the last poll that ran a round while the queue was armed. As above.
@@ -82,7 +84,7 @@ pub(crate) struct Report(Arc<Inner>);
 impl Report {
     /// Returns the report of a queue that is not destroyed.
     pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
-        queue.upgrade().filter(|queue| queue.add_user()).map(Self)
+        queue.upgrade().filter(|queue| queue.may_report() && queue.add_user()).map(Self)
     }
 }
 
@@ -225,22 +227,35 @@ impl Inner {
         self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Takes a [`CompletionQueue`] off the count. With the last one the reports and asynchronous events
-    /// that were not fetched go, and none follows: [`channel::Shared::notify`] and [`EventQueue::push_of`]
-    /// test the count under their locks.
+    /// Takes a [`CompletionQueue`] off the count; the last one ends the reports.
     fn remove_user(&self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(channel) = &self.channel {
-                channel.remove(self);
-                channel.on_queue_destroyed();
-            }
-            self.events.remove(EventSource::CompletionQueue(self.handle));
+            self.end_reports();
         }
+    }
+
+    /// Returns false once the program has begun to destroy the queue.
+    pub(crate) fn may_report(&self) -> bool {
+        !self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Removes the reports and asynchronous events that were not fetched. None follows:
+    /// [`channel::Shared::notify`] and [`EventQueue::push_of`] ask [`may_report`](Self::may_report) under
+    /// the locks that this takes afterwards.
+    fn end_reports(&self) {
+        if self.is_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(channel) = &self.channel {
+            channel.remove(self);
+            channel.on_queue_destroyed();
+        }
+        self.events.remove(EventSource::CompletionQueue(self.handle));
     }
 
     /// Delivers an asynchronous event of the queue, unless the program has destroyed it.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
-        self.events.push_of(event, || self.is_used());
+        self.events.push_of(event, || self.may_report());
     }
 
     /// Notes that the caller polls at `now` and runs a round.
@@ -347,6 +362,7 @@ impl CompletionQueue {
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
             users: AtomicUsize::new(1),
+            is_ended: AtomicBool::new(false),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel: channel.map(|channel| Arc::clone(channel.shared())),
@@ -506,6 +522,15 @@ impl CompletionQueue {
         }
     }
 
+    /// Takes the reports of the queue that were not fetched off the channel, and its asynchronous events
+    /// off those of the context. None follows. This happens by itself when the last clone is gone; a
+    /// program that destroys a queue while other threads wait for events calls this first.
+    pub fn end_reports(&self) {
+        if self.driver.check_alive().is_ok() {
+            self.inner.end_reports();
+        }
+    }
+
     /// Waits for the next completion by polling, at most until `timeout` is over.
     ///
     /// This has the lowest latency. With [`Duration::MAX`] it waits for ever.
@@ -564,6 +589,7 @@ mod tests {
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
             users: AtomicUsize::new(1),
+            is_ended: AtomicBool::new(false),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel,

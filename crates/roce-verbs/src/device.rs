@@ -21,7 +21,7 @@ use roce_wire::{MacAddr, OuterHeaders};
 
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
-use crate::driver::Driver;
+use crate::driver::{Driver, SleepSet};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::EventQueue;
@@ -349,14 +349,30 @@ impl Device {
     /// Returns the next asynchronous event of this context, if there is one: of an object made from
     /// it, or of the port. Each context gets every event of the port.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.driver().drive_inline(None);
+        self.run_round();
         self.fetch_event()
+    }
+
+    /// Runs one round of the engine, unless another thread does, and yields the processor as an empty
+    /// poll of a completion queue does.
+    pub fn run_round(&self) {
+        self.driver().drive_inline(None);
     }
 
     /// As [`poll_event`](Self::poll_event), without a round of the engine: for callers that hold a
     /// lock of their own.
     pub fn fetch_event(&self) -> Option<AsyncEvent> {
         self.events.take()
+    }
+
+    /// Returns what a thread sleeps on, beside the descriptor of a channel or of events, that waits without
+    /// driving the device. When the sleep is over, the caller looks for its event and calls this again.
+    ///
+    /// While the process runs, the device's thread drives, and its end wakes the sleeper. That thread ends
+    /// when `exit` begins; from then on this call runs a round of the engine in its place, and the
+    /// descriptors are those of the interfaces.
+    pub fn prepare_sleep(&self) -> SleepSet<'_> {
+        self.driver().prepare_sleep()
     }
 
     /// Returns a descriptor that is readable while asynchronous events of this context wait. Its

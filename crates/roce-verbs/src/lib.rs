@@ -100,6 +100,7 @@ pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
 pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceConfig, DeviceInfo};
+pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};

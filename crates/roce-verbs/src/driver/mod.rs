@@ -46,12 +46,14 @@ mod thread;
 mod thread_policy;
 mod waiting;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Instant, PathHandle};
 
 use self::counter_publisher::CounterPublisher;
@@ -66,6 +68,7 @@ use self::sleep::ThreadSleep;
 pub(crate) use self::thread::set_up_background_thread;
 pub(crate) use self::thread_policy::INLINE_RECENT;
 use self::thread_policy::MAX_RECHECK;
+pub use self::waiting::SleepSet;
 use crate::completion_queue;
 use crate::device::DeviceState;
 use crate::engine::Engine;
@@ -99,6 +102,8 @@ struct Shared {
     /// Duplicates of the devices' descriptors, to wait for frames without the lock.
     device_fds: Vec<OwnedFd>,
     stopping: AtomicBool,
+    /// Readable once the driver thread runs no more rounds, although the process goes on.
+    thread_ended: OwnedFd,
     /// Time of the last inline round, in nanoseconds since `epoch`; 0 if there was none.
     inline_at: AtomicU64,
     /// Threads in `drive_until`.
@@ -129,6 +134,9 @@ impl Driver {
             generation: fork::Generation::current(),
             device_fds,
             stopping: AtomicBool::new(false),
+            thread_ended: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
+                .map_err(io::Error::from)?
+                .into(),
             inline_at: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             sleep: ThreadSleep::new()?,
@@ -253,6 +261,8 @@ impl Driver {
             self.shared.sleep.wake();
             std::thread::yield_now();
         }
+        // Threads of the program that sleep until an event comes drive the device from now on.
+        let _written = nix::unistd::write(&self.shared.thread_ended, &1_u64.to_ne_bytes());
     }
 
     /// Takes a user from a path.

@@ -1,8 +1,9 @@
 //! Callers that wait: they drive the engine, and sleep on descriptors when there is no work.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use roce_transport::Instant;
 
@@ -77,6 +78,21 @@ impl Driver {
         }
     }
 
+    /// Returns what a thread sleeps on that waits for an event and does not drive the device. Once the
+    /// driver thread has ended, this runs a round in its place.
+    pub(crate) fn prepare_sleep(&self) -> SleepSet<'_> {
+        let shared = &*self.shared;
+        if !shared.generation.is_current() || !shared.stopping.load(Ordering::SeqCst) {
+            let fds = std::slice::from_ref(&shared.thread_ended);
+            return SleepSet { fds, limit: None };
+        }
+        let (mut engine, now) = shared.lock_now();
+        let did_work = engine.round(now).did_work();
+        let wake_at = if did_work { Some(now) } else { shared.wake_at(&engine, now) };
+        let limit = wake_at.map(|at| at.saturating_since(now));
+        SleepSet { fds: &shared.device_fds, limit }
+    }
+
     /// Adds a queue that notifies a channel.
     pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
         let mut notifying = self.shared.notifying();
@@ -96,6 +112,16 @@ impl Driver {
             self.shared.sleep.wake();
         }
     }
+}
+
+/// What a thread of the program sleeps on beside its own descriptor: see
+/// [`Device::prepare_sleep`](crate::Device::prepare_sleep).
+#[derive(Clone, Copy, Debug)]
+pub struct SleepSet<'a> {
+    /// Descriptors that end the sleep when they are readable.
+    pub fds: &'a [OwnedFd],
+    /// Longest time of the sleep.
+    pub limit: Option<Duration>,
 }
 
 /// Counts a waiting thread for its lifetime, and wakes the driver thread at the end.
