@@ -1,36 +1,44 @@
 //! Events that were delivered to the program, which it acknowledges.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Counts the events of one object. Destroying the object waits until the program has acknowledged
 /// all that it was given.
+///
+/// The object is removed first from where events find it, under the lock under which they are counted.
+/// So no event is delivered while this waits.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
-    delivered: AtomicU32,
-    acknowledged: Mutex<u32>,
+    /// Events that were delivered and are not acknowledged. Programs acknowledge what they like, so the
+    /// count wraps.
+    owed: Mutex<u32>,
     changed: Condvar,
 }
 
 impl Acks {
+    fn owed(&self) -> MutexGuard<'_, u32> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes that the program gets an event.
     pub(crate) fn deliver(&self) {
-        self.delivered.fetch_add(1, Ordering::AcqRel);
+        let mut owed = self.owed();
+        *owed = owed.wrapping_add(1);
     }
 
     /// Notes that the program has acknowledged `count` events.
     pub(crate) fn acknowledge(&self, count: u32) {
-        let mut acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        *acknowledged = acknowledged.wrapping_add(count);
-        self.changed.notify_all();
+        let mut owed = self.owed();
+        *owed = owed.wrapping_sub(count);
+        if *owed == 0 {
+            // With the lock held: afterwards the object, with this, may be gone.
+            self.changed.notify_all();
+        }
     }
 
     /// Waits until all events are acknowledged.
     pub(crate) fn wait(&self) {
-        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_owed =
-            |acknowledged: &mut u32| *acknowledged != self.delivered.load(Ordering::Acquire);
-        let _all = self.changed.wait_while(acknowledged, is_owed);
+        let _all = self.changed.wait_while(self.owed(), |owed| *owed != 0);
     }
 }
 

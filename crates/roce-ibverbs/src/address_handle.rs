@@ -7,6 +7,7 @@ use libc::{EINVAL, EPROTONOSUPPORT};
 use roce_abi::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
 use roce_verbs::{DatagramSource, Gid};
 
+use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
@@ -27,6 +28,7 @@ unsafe impl Object for AddressHandle {
 
 /// `ibv_create_ah`
 pub(crate) extern "C" fn create(pd: &ProtectionDomain, attributes: &ibv_ah_attr) -> *mut ibv_ah {
+    let _uncancellable = Uncancellable::begin();
     let vector = match address_vector::of(attributes) {
         Ok(vector) => vector,
         Err(errno) => return errno::null(errno),
@@ -42,6 +44,7 @@ pub(crate) extern "C" fn create(pd: &ProtectionDomain, attributes: &ibv_ah_attr)
 
 /// `ibv_destroy_ah`
 pub(crate) extern "C" fn destroy(ah: *mut ibv_ah) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     drop(unsafe { object::take::<AddressHandle>(ah) });
     0
@@ -97,6 +100,7 @@ pub(crate) extern "C" fn create_from_wc(
     grh: *const ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
+    let _uncancellable = Uncancellable::begin();
     let mut attributes = ibv_ah_attr::default();
     match init_from_wc(pd.context(), port, completion, grh, &mut attributes) {
         0 => create(pd, &attributes),

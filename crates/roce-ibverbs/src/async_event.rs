@@ -1,7 +1,9 @@
 //! Asynchronous events.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 
 use libc::EIO;
 use roce_abi::{
@@ -14,9 +16,30 @@ use roce_verbs::{AsyncEvent, EventSource};
 
 use crate::completion_queue::CompletionQueue;
 use crate::context::{ContextInner, ContextPtr};
+use crate::object;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::{errno, object, wait};
+use crate::wait::{self, Attempt, Woken};
+
+impl ContextInner {
+    /// Takes the next event whose object exists, and counts it as delivered.
+    fn take_event(&self) -> Option<ibv_async_event> {
+        // From the event to the count, so that destroying the object comes before or after both.
+        let objects = self.objects();
+        loop {
+            let event = self.device.fetch_event()?;
+            let element = match event.source() {
+                EventSource::Port => ibv_async_element { port_num: 1 },
+                source => {
+                    let Some(target) = objects.get(&source) else { continue };
+                    target.acks.deliver();
+                    ibv_async_element { object: ptr::with_exposed_provenance_mut(target.address) }
+                }
+            };
+            return Some(ibv_async_event { element, event_type: type_of(event) });
+        }
+    }
+}
 
 /// Returns the number of an event.
 fn type_of(event: AsyncEvent) -> c_int {
@@ -36,42 +59,34 @@ fn type_of(event: AsyncEvent) -> c_int {
     }
 }
 
-/// Takes the next event whose object exists.
-fn take(context: &ContextInner) -> Option<ibv_async_event> {
-    loop {
-        let event = context.device.poll_event()?;
-        let element = match event.source() {
-            EventSource::Port => ibv_async_element { port_num: 1 },
-            source => match context.object(source) {
-                Some(target) => {
-                    target.acks.deliver();
-                    ibv_async_element { object: ptr::with_exposed_provenance_mut(target.address) }
-                }
-                None => continue,
-            },
-        };
-        return Some(ibv_async_event { element, event_type: type_of(event) });
+thread_local! {
+    /// The context on whose events the calling thread waits, which may be closed meanwhile. The thread may
+    /// be cancelled, so that the function that waits owns nothing.
+    static WAITED_ON: Cell<Option<Arc<ContextInner>>> = const { Cell::new(None) };
+}
+
+/// Tries to fetch an event.
+fn fetch(context: &ContextInner, woken: Woken, event: &mut ibv_async_event) -> Attempt {
+    if context.device.is_inherited() {
+        return Attempt::Failed(EIO);
     }
+    context.device.run_round();
+    let mut take = || context.take_event().map(|taken| *event = taken).is_some();
+    if take() {
+        return Attempt::Fetched;
+    }
+    wait::after_nothing(woken, context.device.event_fd(), &context.device, &mut take)
 }
 
 /// `ibv_get_async_event`
-pub(crate) extern "C" fn get(context: ContextPtr, event: &mut ibv_async_event) -> c_int {
-    // Not the context itself, which may be closed while a thread waits.
-    let inner = std::sync::Arc::clone(context.inner());
-    if inner.device.is_inherited() {
-        errno::set(EIO);
-        return -1;
-    }
-    loop {
-        if let Some(next) = take(&inner) {
-            *event = next;
-            return 0;
-        }
-        if let Err(errno) = wait::until_readable(inner.device.event_fd()) {
-            errno::set(errno);
-            return -1;
-        }
-    }
+pub(crate) extern "C-unwind" fn get(context: ContextPtr, event: &mut ibv_async_event) -> c_int {
+    let inner = Arc::as_ptr(context.inner());
+    // The destructors of a thread that ends may wait, too; they do not close the context meanwhile.
+    let _ended = WAITED_ON.try_with(|it| it.set(Some(Arc::clone(context.inner()))));
+    // SAFETY: the thread keeps it alive until the line below, or until it ends.
+    let result = wait::repeat(|woken| fetch(unsafe { &*inner }, woken, event));
+    let _ended = WAITED_ON.try_with(Cell::take);
+    result
 }
 
 /// `ibv_ack_async_event`

@@ -10,10 +10,12 @@ use libc::{EBUSY, EIO};
 use roce_abi::{ibv_comp_channel, ibv_cq};
 use roce_verbs::CqHandle;
 
+use crate::cancellation::Uncancellable;
 use crate::completion_queue::CompletionQueue;
 use crate::context::{ContextInner, ContextPtr, EventTarget};
+use crate::errno;
 use crate::object::{self, Object, Shared, is_used};
-use crate::{errno, wait};
+use crate::wait::{self, Attempt, Woken};
 
 /// Time for which a caller that waits drives the engine itself. A completion within it needs no other
 /// thread to wake up.
@@ -55,47 +57,52 @@ impl ChannelInner {
         self.queues().insert(queue, target);
     }
 
-    /// Removes a queue that is destroyed.
-    pub(crate) fn remove(&self, queue: CqHandle) {
+    /// Removes a queue that is destroyed, with its reports. Each of its events was counted as delivered
+    /// before, or is delivered no more.
+    pub(crate) fn remove(&self, queue: &roce_verbs::CompletionQueue) {
         if !self.context.device.is_inherited() {
-            self.queues().remove(&queue);
+            let mut queues = self.queues();
+            queues.remove(&queue.handle());
+            queue.end_reports();
         }
     }
 
-    /// Returns the next queue that has reported, if there is one.
-    fn take(&self) -> Option<EventTarget> {
-        // A queue that was destroyed meanwhile is not there any more.
-        std::iter::from_fn(|| self.channel.poll())
-            .find_map(|queue| self.queues().get(&queue.handle()).cloned())
+    /// Takes the next report and counts it as delivered; returns the address of the queue.
+    fn take(&self) -> Option<usize> {
+        // From the report to the count, so that destroying the queue comes before or after both.
+        let queues = self.queues();
+        // A queue whose report comes while it is destroyed is not there any more.
+        let target = std::iter::from_fn(|| self.channel.poll())
+            .find_map(|queue| queues.get(&queue.handle()))?;
+        target.acks.deliver();
+        Some(target.address)
     }
 
-    /// Waits for the next queue that reports.
-    fn wait(&self) -> Result<EventTarget, c_int> {
+    /// Tries to fetch an event, and writes the address of its queue to `address`.
+    fn fetch(&self, woken: Woken, address: &mut usize) -> Attempt {
         if self.context.device.is_inherited() {
-            return Err(EIO);
+            return Attempt::Failed(EIO);
         }
-        if let Some(target) = self.take() {
-            return Ok(target);
+        let mut take = || self.take().inspect(|taken| *address = *taken).is_some();
+        if take() {
+            return Attempt::Fetched;
         }
-        if !wait::is_non_blocking(self.channel.as_fd()) {
-            let reported =
-                self.channel.wait(Some(INLINE_WAIT)).map_err(|error| errno::of(&error))?;
-            let target = reported.and_then(|queue| self.queues().get(&queue.handle()).cloned());
-            if let Some(target) = target {
-                return Ok(target);
+        let fd = self.channel.as_fd();
+        if woken == Woken::Not && !wait::is_non_blocking(fd) {
+            if let Err(error) = self.channel.wait_reported(INLINE_WAIT) {
+                return Attempt::Failed(errno::of(&error));
+            }
+            if take() {
+                return Attempt::Fetched;
             }
         }
-        loop {
-            if let Some(target) = self.take() {
-                return Ok(target);
-            }
-            wait::until_readable(self.channel.as_fd())?;
-        }
+        wait::after_nothing(woken, fd, &self.context.device, &mut take)
     }
 }
 
 /// `ibv_create_comp_channel`
 pub(crate) extern "C" fn create(context: ContextPtr) -> *mut ibv_comp_channel {
+    let _uncancellable = Uncancellable::begin();
     let channel = match context.device().create_completion_channel() {
         Ok(channel) => channel,
         Err(error) => return errno::null(errno::of(&error)),
@@ -109,6 +116,7 @@ pub(crate) extern "C" fn create(context: ContextPtr) -> *mut ibv_comp_channel {
 
 /// `ibv_destroy_comp_channel`
 pub(crate) extern "C" fn destroy(channel: *mut ibv_comp_channel) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionChannel>(channel) }.inner()) {
         return errno::failed(EBUSY);
@@ -119,24 +127,19 @@ pub(crate) extern "C" fn destroy(channel: *mut ibv_comp_channel) -> c_int {
 }
 
 /// `ibv_get_cq_event`
-pub(crate) extern "C" fn get_event(
+pub(crate) extern "C-unwind" fn get_event(
     channel: &CompletionChannel,
     queue: &mut *mut ibv_cq,
     queue_context: &mut *mut c_void,
 ) -> c_int {
-    match channel.inner.wait() {
-        Ok(target) => {
-            target.acks.deliver();
-            *queue = std::ptr::with_exposed_provenance_mut(target.address);
-            // SAFETY: the queue is in the list of the channel's queues, so it is not destroyed.
-            *queue_context = unsafe { (**queue).cq_context };
-            0
-        }
-        Err(errno) => {
-            errno::set(errno);
-            -1
-        }
+    let mut address = 0;
+    let result = wait::repeat(|woken| channel.inner.fetch(woken, &mut address));
+    if result == 0 {
+        *queue = std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the queue is not destroyed before the program has acknowledged its event.
+        *queue_context = unsafe { (**queue).cq_context };
     }
+    result
 }
 
 /// `ibv_ack_cq_events`

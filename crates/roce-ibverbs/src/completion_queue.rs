@@ -10,6 +10,7 @@ use roce_abi::{
 use roce_verbs::{Completion, EventSource};
 
 use crate::acks::Acks;
+use crate::cancellation::Uncancellable;
 use crate::completion_channel::{ChannelInner, CompletionChannel};
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
@@ -66,6 +67,8 @@ pub(crate) struct CqParameters {
     pub(crate) cq_context: *mut c_void,
     pub(crate) channel: *mut ibv_comp_channel,
     pub(crate) vector: i64,
+    /// The program polls it by `ibv_start_poll` from one thread at a time.
+    pub(crate) is_single_threaded: bool,
 }
 
 /// Most completions of a queue, as of mlx5.
@@ -87,7 +90,7 @@ fn capacity_of(count: i64) -> Result<usize, c_int> {
 /// # Errors
 /// An `errno` value.
 pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mut ibv_cq, c_int> {
-    let &CqParameters { capacity, cq_context, channel, vector } = parameters;
+    let &CqParameters { capacity, cq_context, channel, vector, is_single_threaded } = parameters;
     if vector != 0 {
         return Err(EINVAL);
     }
@@ -116,7 +119,8 @@ pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mu
         acks: Arc::clone(&acks),
         async_acks: Arc::clone(&async_acks),
     });
-    let made = CompletionQueue { c, inner: Arc::clone(&inner), cursor: Cursor::default() };
+    let made =
+        CompletionQueue { c, inner: Arc::clone(&inner), cursor: Cursor::new(is_single_threaded) };
     let made = object::give(made);
     if let Some(channel) = &inner.channel {
         channel.add(handle, EventTarget { address: made.addr(), acks });
@@ -133,13 +137,16 @@ pub(crate) extern "C" fn create(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
+    let _uncancellable = Uncancellable::begin();
     let (capacity, vector) = (i64::from(capacity), i64::from(vector));
-    make(context, &CqParameters { capacity, cq_context, channel, vector })
-        .unwrap_or_else(errno::null)
+    let is_single_threaded = false;
+    let parameters = CqParameters { capacity, cq_context, channel, vector, is_single_threaded };
+    make(context, &parameters).unwrap_or_else(errno::null)
 }
 
 /// `ibv_resize_cq`
 pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let capacity = match capacity_of(i64::from(capacity)) {
         Ok(capacity) => capacity,
         Err(errno) => return errno::failed(errno),
@@ -154,6 +161,7 @@ pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_i
 
 /// `ibv_destroy_cq`
 pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionQueue>(queue) }.inner()) {
         return errno::failed(EBUSY);
@@ -161,11 +169,11 @@ pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
     // SAFETY: see `object`.
     let queue = unsafe { object::take::<CompletionQueue>(queue) };
     let CqInner { queue: polled, context, channel, acks, async_acks } = &*queue.inner;
-    let handle = polled.handle();
     if let Some(channel) = channel {
-        channel.remove(handle);
+        channel.remove(polled);
     }
-    context.remove_object(EventSource::CompletionQueue(handle), async_acks);
+    let source = EventSource::CompletionQueue(polled.handle());
+    context.remove_object(source, async_acks, || polled.end_reports());
     if !context.device.is_inherited() {
         acks.wait();
     }
@@ -181,6 +189,7 @@ fn lent<'a>(queue: *mut ibv_cq) -> &'a CompletionQueue {
 
 /// `ibv_poll_cq`
 pub(crate) unsafe extern "C" fn poll(queue: *mut ibv_cq, count: c_int, to: *mut ibv_wc) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let inner = &lent(queue).inner;
     let Ok(max) = usize::try_from(count) else { return -EINVAL };
     let mut next = to;
@@ -254,6 +263,7 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
 
 /// `ibv_req_notify_cq`
 pub(crate) unsafe extern "C" fn req_notify(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let inner = &lent(queue).inner;
     if inner.context.device.is_inherited() {
         return errno::failed(EIO);

@@ -11,6 +11,7 @@ use roce_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, verbs_context};
 use roce_verbs::{Device, Error, EventSource, OpenError};
 
 use crate::acks::Acks;
+use crate::cancellation::Uncancellable;
 use crate::device_list::ListedDevice;
 use crate::object::{Shared, is_used};
 use crate::{configuration, errno, message, operations, panic};
@@ -77,7 +78,8 @@ impl Context {
 }
 
 impl ContextInner {
-    fn objects(&self) -> MutexGuard<'_, HashMap<EventSource, EventTarget>> {
+    /// Locks the objects that may have asynchronous events.
+    pub(crate) fn objects(&self) -> MutexGuard<'_, HashMap<EventSource, EventTarget>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,23 +89,25 @@ impl ContextInner {
         self.objects().insert(source, EventTarget { address, acks });
     }
 
-    /// Removes an object that is destroyed, and waits until the program has acknowledged its events.
-    pub(crate) fn remove_object(&self, source: EventSource, acks: &Acks) {
+    /// Removes an object that is destroyed: its events are delivered no more. Then `end` ends it, and this
+    /// waits until the program has acknowledged the events that were delivered.
+    pub(crate) fn remove_object(&self, source: EventSource, acks: &Acks, end: impl FnOnce()) {
         // A child after `fork` waits for no lock that another thread of its parent may hold.
-        if !self.device.is_inherited() {
+        let is_inherited = self.device.is_inherited();
+        if !is_inherited {
             self.objects().remove(&source);
+        }
+        // Not with the lock held. Another object may have the name, a queue pair number, from here on.
+        end();
+        if !is_inherited {
             acks.wait();
         }
-    }
-
-    /// Returns the object of an event.
-    pub(crate) fn object(&self, source: EventSource) -> Option<EventTarget> {
-        self.objects().get(&source).cloned()
     }
 }
 
 /// `ibv_open_device`
 pub(crate) extern "C" fn open(device: &'static ListedDevice) -> *mut ibv_context {
+    let _uncancellable = Uncancellable::begin();
     panic::end_process_on_panic();
     message::start_log();
     let config = match configuration::of(device) {
@@ -159,6 +163,7 @@ fn not_permitted(interface: &str) -> String {
 /// point to it; they may be destroyed later, and the device closes with the last one. Its queue pairs
 /// end now, as in the kernel: the program may use the memory of its regions for something else.
 pub(crate) extern "C" fn close(context: ContextPtr) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     if is_used(&context.inner) {
         // A child after `fork` has none to end.
         let _forked = context.device().shut_down();

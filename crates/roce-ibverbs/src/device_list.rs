@@ -8,6 +8,7 @@ use libc::{EINVAL, ENOMEM};
 use roce_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, verbs_device};
 use roce_verbs::{DeviceNames, NamedDevice, PortRate, environment};
 
+use crate::cancellation::Uncancellable;
 use crate::object::{Object, Shared};
 use crate::{errno, message, panic};
 
@@ -135,6 +136,7 @@ pub(crate) fn c_text<const N: usize>(text: &str) -> [c_char; N] {
 
 /// `ibv_get_device_list`
 pub(crate) extern "C" fn get(count: Option<&mut c_int>) -> *mut *mut ibv_device {
+    let _uncancellable = Uncancellable::begin();
     panic::end_process_on_panic();
     message::start_log();
     let devices = match list() {
@@ -189,6 +191,7 @@ fn list() -> Result<Vec<&'static ListedDevice>, c_int> {
 
 /// `ibv_free_device_list`
 pub(crate) extern "C" fn free(list: *mut *mut ibv_device) {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes an array of `get`, or null.
     unsafe { libc::free(list.cast()) };
 }
@@ -225,6 +228,7 @@ pub(crate) extern "C" fn read_sysfs_file(
     buffer: *mut c_char,
     size: usize,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     if folder.is_null() || file.is_null() || buffer.is_null() || size == 0 {
         errno::set(EINVAL);
         return -1;

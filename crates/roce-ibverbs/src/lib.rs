@@ -21,6 +21,7 @@ mod address_handle;
 mod address_vector;
 mod async_event;
 mod buffer;
+mod cancellation;
 mod completion_channel;
 mod completion_queue;
 mod configuration;

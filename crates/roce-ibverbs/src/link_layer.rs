@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use libc::EHOSTUNREACH;
 use roce_abi::ibv_ah_attr;
 
+use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::{address_vector, errno};
 
@@ -19,6 +20,7 @@ pub(crate) extern "C" fn resolve(
     mac: &mut [u8; 6],
     vlan: Option<&mut u16>,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     match next_hop(context, attributes) {
         Ok(found) => {
             *mac = found;

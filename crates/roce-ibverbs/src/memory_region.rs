@@ -17,6 +17,7 @@ use roce_verbs::{
     AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
 };
 
+use crate::cancellation::Uncancellable;
 use crate::errno;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
@@ -125,6 +126,7 @@ fn give(
 
 /// `ibv_alloc_null_mr`
 pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     let pd = unsafe { object::lend::<ProtectionDomain>(pd) };
     match pd.inner().pd.alloc_null_region() {
@@ -145,6 +147,7 @@ pub(crate) extern "C" fn reg_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     register(pd, address, length, iova, access).unwrap_or_else(errno::null)
 }
 
@@ -156,6 +159,7 @@ pub(crate) extern "C" fn reg_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     reg_iova2(pd, address, length, iova, access.cast_unsigned())
 }
 
@@ -166,6 +170,7 @@ pub(crate) extern "C" fn reg(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     reg_iova2(pd, address, length, address as u64, access.cast_unsigned())
 }
 
@@ -174,6 +179,7 @@ pub(crate) extern "C" fn reg_ex(
     pd: &ProtectionDomain,
     attributes: &ibv_mr_init_attr,
 ) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     let mask = attributes.comp_mask;
     if mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF) != 0 {
         return errno::null(EOPNOTSUPP);
@@ -202,6 +208,7 @@ pub(crate) extern "C" fn rereg(
     length: usize,
     access: c_int,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let known =
         IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
     let changes = |what| flags & what != 0;
@@ -290,6 +297,7 @@ pub(crate) fn advise(
 
 /// `ibv_dereg_mr`
 pub(crate) extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     drop(unsafe { object::take::<MemoryRegion>(region) });
     0

@@ -16,6 +16,7 @@ use roce_verbs::{
 };
 
 use crate::address_handle::AddressHandle;
+use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
 use crate::{errno, object};
 
@@ -96,6 +97,7 @@ pub(crate) unsafe extern "C" fn send(
     requests: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
     let mut list = SendList {
@@ -318,6 +320,7 @@ pub(crate) unsafe extern "C" fn receive(
     requests: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
     let mut list = ReceiveList::new(requests);

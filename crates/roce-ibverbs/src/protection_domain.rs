@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libc::EBUSY;
 use roce_abi::ibv_pd;
 
+use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
 use crate::errno;
 use crate::object::{self, Object, Shared, is_used};
@@ -65,6 +66,7 @@ impl ProtectionDomain {
 
 /// `ibv_alloc_pd`
 pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
+    let _uncancellable = Uncancellable::begin();
     let pd = match context.device().alloc_pd() {
         Ok(pd) => pd,
         Err(error) => return errno::null(errno::of(&error)),
@@ -77,6 +79,7 @@ pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
 
 /// `ibv_dealloc_pd`
 pub(crate) extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<ProtectionDomain>(pd) }.inner()) {
         return errno::failed(EBUSY);

@@ -18,6 +18,7 @@ use roce_abi::{
 };
 use roce_verbs::{Error, GidEntry, PathMtu, PortState, QpCap};
 
+use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::device_list::{FW_VER, c_text};
 use crate::errno;
@@ -77,6 +78,7 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
 
 /// `ibv_query_device`
 pub(crate) extern "C" fn device(context: ContextPtr, attributes: &mut ibv_device_attr) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     if context.device().is_inherited() {
         return errno::failed(libc::EIO);
     }
@@ -103,6 +105,7 @@ pub(crate) unsafe extern "C" fn device_ex(
     attributes: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: null, or the program's.
     if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
         return errno::failed(EINVAL);
@@ -175,6 +178,7 @@ pub(crate) extern "C" fn port(
     number: u8,
     attributes: *mut ibv_port_attr,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program has room for so many bytes.
     unsafe { port_of_size(context.as_ptr(), number, attributes, COMPAT_PORT_ATTR_LEN) }
 }
@@ -188,6 +192,7 @@ pub(crate) unsafe extern "C" fn port_of_size(
     attributes: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     match port_attributes(ContextPtr::of(context), number) {
         Ok(all) => {
             // SAFETY: the program passes room for `size` bytes.
@@ -200,6 +205,7 @@ pub(crate) unsafe extern "C" fn port_of_size(
 
 /// `ibv_query_port_speed`: in units of 100 Mb/s.
 pub(crate) extern "C" fn port_speed(context: ContextPtr, number: u32, speed: &mut u64) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let Ok(number) = u8::try_from(number) else {
         return errno::failed(EINVAL);
     };

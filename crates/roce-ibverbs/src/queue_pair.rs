@@ -11,6 +11,7 @@ use roce_abi::{
 use roce_verbs::{EventSource, Service};
 
 use crate::acks::Acks;
+use crate::cancellation::Uncancellable;
 use crate::completion_queue::{CompletionQueue, CqInner};
 use crate::context::ContextInner;
 use crate::errno;
@@ -147,23 +148,24 @@ pub(crate) extern "C" fn create(
     pd: &ProtectionDomain,
     attributes: &mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
+    let _uncancellable = Uncancellable::begin();
     make(pd, attributes, false).unwrap_or_else(errno::null)
 }
 
 /// `ibv_destroy_qp`
 pub(crate) extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     let made = unsafe { object::take::<QueuePair>(qp) };
     let source = EventSource::QueuePair(made.qp.number());
     let QueuePair { qp, context, acks, .. } = *made;
-    // First the events that were not fetched go, then the fetched ones are waited for.
-    drop(qp);
-    context.remove_object(source, &acks);
+    context.remove_object(source, &acks, || drop(qp));
     0
 }
 
 /// `ibv_modify_qp`
 pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     errno::code_of(crate::modify_qp::modify(qp, attributes, mask))
 }
 

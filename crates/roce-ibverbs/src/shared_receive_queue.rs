@@ -10,6 +10,7 @@ use roce_abi::{
 use roce_verbs::{EventSource, SrqAttributes};
 
 use crate::acks::Acks;
+use crate::cancellation::Uncancellable;
 use crate::context::ContextInner;
 use crate::errno;
 use crate::object::{self, Object, Shared, is_used};
@@ -87,6 +88,7 @@ pub(crate) extern "C" fn create(
     pd: &ProtectionDomain,
     attributes: &mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
+    let _uncancellable = Uncancellable::begin();
     make(pd, attributes.srq_context, &mut attributes.attr).unwrap_or_else(errno::null)
 }
 
@@ -96,6 +98,7 @@ pub(crate) extern "C" fn modify(
     attributes: &ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let is_emptied = mask & IBV_SRQ_MAX_WR != 0 && attributes.max_wr == 0;
     if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 || is_emptied {
         return errno::failed(EINVAL);
@@ -123,6 +126,7 @@ pub(crate) extern "C" fn query(srq: &SharedReceiveQueue, attributes: &mut ibv_sr
 
 /// `ibv_destroy_srq`
 pub(crate) extern "C" fn destroy(srq: *mut ibv_srq) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<SharedReceiveQueue>(srq) }.inner()) {
         return errno::failed(EBUSY);
@@ -131,7 +135,7 @@ pub(crate) extern "C" fn destroy(srq: *mut ibv_srq) -> c_int {
     let srq = unsafe { object::take::<SharedReceiveQueue>(srq) };
     let inner = &srq.inner;
     let source = EventSource::SharedReceiveQueue(inner.srq.handle());
-    inner.context.remove_object(source, &inner.acks);
+    inner.context.remove_object(source, &inner.acks, || {});
     0
 }
 
@@ -141,6 +145,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     requests: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let srq = unsafe { object::lend::<SharedReceiveQueue>(srq) };
     let mut list = ReceiveList::new(requests);

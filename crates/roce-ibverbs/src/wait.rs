@@ -1,31 +1,131 @@
-//! Waiting on a descriptor as `read` does.
+//! Waiting as `read` does.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
-use libc::{EAGAIN, EINTR, EIO};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use libc::{EAGAIN, EINTR, EIO, POLLIN, nfds_t, pollfd};
+use roce_verbs::Device;
 
-/// Waits until the descriptor is readable. The caller takes what it finds and calls again if it finds
-/// nothing.
+use crate::{cancellation, errno};
+
+/// Most descriptors of a sleep: that of the events, and those of the device (two or fewer for each of
+/// its interfaces).
+const MAX_FDS: usize = 8;
+
+mod c {
+    use super::{c_int, nfds_t, pollfd};
+
+    // As in the `libc` crate, except that it may unwind: it is a cancellation point.
+    unsafe extern "C-unwind" {
+        pub(super) fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    }
+}
+
+/// The outcome of one attempt to fetch an event.
+pub(crate) enum Attempt {
+    /// There was one.
+    Fetched,
+    /// There is none; the thread sleeps and tries again.
+    Sleep(Sleep),
+    /// The call fails with this `errno` value.
+    Failed(c_int),
+}
+
+/// A sleep until any of some descriptors is readable.
+#[derive(Clone, Copy)]
+pub(crate) struct Sleep {
+    set: [pollfd; MAX_FDS],
+    count: nfds_t,
+    timeout_millis: c_int,
+}
+
+/// How the sleep before an attempt has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// It is the first attempt.
+    Not,
+    /// A descriptor was readable, or the time over.
+    Up,
+    /// A signal handler has run.
+    BySignal,
+    /// The kernel refused the sleep, with this `errno` value.
+    Refused(c_int),
+}
+
+/// Returns 0 when `attempt` has fetched an event, and -1, with `errno` set, when it fails. Between two
+/// attempts the thread sleeps and is a cancellation point, as in `read`.
+///
+/// A cancelled thread is unwound from the sleep. So neither this function, nor what it captures, nor any
+/// frame below up to the program has a destructor: all of them are `extern "C-unwind"` or inlined.
+#[inline]
+pub(crate) fn repeat<A: FnMut(Woken) -> Attempt>(mut attempt: A) -> c_int {
+    const { assert!(!std::mem::needs_drop::<A>()) };
+    let mut woken = Woken::Not;
+    loop {
+        let state = cancellation::disable();
+        let outcome = attempt(woken);
+        if let Attempt::Failed(errno) = outcome {
+            errno::set(errno);
+        }
+        cancellation::restore(state);
+        let mut sleep = match outcome {
+            Attempt::Fetched => return 0,
+            Attempt::Failed(_) => return -1,
+            Attempt::Sleep(sleep) => sleep,
+        };
+        // SAFETY: `count` entries of the array are filled in. Nothing here has a destructor.
+        let count = unsafe { c::poll(sleep.set.as_mut_ptr(), sleep.count, sleep.timeout_millis) };
+        woken = match (count, last_errno()) {
+            (0.., _) => Woken::Up,
+            (_, EINTR) => Woken::BySignal,
+            (_, errno) => Woken::Refused(errno),
+        };
+    }
+}
+
+fn last_errno() -> c_int {
+    // SAFETY: the C library returns the address of the calling thread's variable.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Returns the sleep after an attempt that has found nothing, until `fd` is readable. The device is
+/// driven meanwhile: `look_again` looks for an event after this has done so.
 ///
 /// # Errors
 /// `EAGAIN` if the program has made the descriptor non-blocking, and `EINTR` where a signal would have
 /// ended a `read`.
-pub(crate) fn until_readable(fd: BorrowedFd<'_>) -> Result<(), c_int> {
+pub(crate) fn after_nothing(
+    woken: Woken,
+    fd: BorrowedFd<'_>,
+    device: &Device,
+    look_again: &mut dyn FnMut() -> bool,
+) -> Attempt {
+    match woken {
+        Woken::BySignal if !signals_restart_calls() => return Attempt::Failed(EINTR),
+        Woken::Refused(_) => return Attempt::Failed(EIO),
+        _ => {}
+    }
+    let beside = device.prepare_sleep();
+    if look_again() {
+        return Attempt::Fetched;
+    }
     if is_non_blocking(fd) {
-        return Err(EAGAIN);
+        return Attempt::Failed(EAGAIN);
     }
-    loop {
-        let mut set = [PollFd::new(fd, PollFlags::POLLIN)];
-        match nix::poll::poll(&mut set, PollTimeout::NONE) {
-            Ok(_) => return Ok(()),
-            Err(Errno::EINTR) if signals_restart_calls() => {}
-            Err(Errno::EINTR) => return Err(EINTR),
-            Err(_) => return Err(EIO),
-        }
+    let unused = pollfd { fd: -1, events: 0, revents: 0 };
+    let mut sleep = Sleep { set: [unused; MAX_FDS], count: 0, timeout_millis: -1 };
+    let fds = std::iter::once(fd.as_raw_fd()).chain(beside.fds.iter().map(AsRawFd::as_raw_fd));
+    for (entry, fd) in sleep.set.iter_mut().zip(fds) {
+        *entry = pollfd { fd, events: POLLIN, revents: 0 };
+        sleep.count += 1;
     }
+    if let Some(limit) = beside.limit {
+        // Rounded up: a sleep of 0 ms before each timer would spin.
+        let millis = limit.as_nanos().div_ceil(Duration::from_millis(1).as_nanos());
+        sleep.timeout_millis = c_int::try_from(millis).unwrap_or(c_int::MAX);
+    }
+    Attempt::Sleep(sleep)
 }
 
 /// Returns true if the program has made the descriptor non-blocking.

@@ -10,6 +10,7 @@ use roce_abi::{
     ibv_parent_domain_init_attr, ibv_pd, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr,
 };
 
+use crate::cancellation::Uncancellable;
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
 use crate::{errno, shared_receive_queue};
@@ -33,6 +34,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attributes: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     if unsafe { (*attributes).comp_mask } != 0 {
         return errno::null(EINVAL);
@@ -57,6 +59,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     _context: *mut ibv_context,
     attributes: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
     let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
@@ -78,6 +81,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     _context: *mut ibv_context,
     attributes: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &mut *attributes };
     let mask = attributes.comp_mask;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
@@ -15,17 +16,66 @@ use roce_abi::{
 };
 use roce_verbs::{Completion, CompletionStatus};
 
+use crate::cancellation::Uncancellable;
 use crate::completion_queue::{self, CompletionQueue, CqParameters};
 use crate::context::ContextPtr;
 use crate::{errno, object};
 
-/// The completion that a program looks at between `ibv_start_poll` and `ibv_end_poll`. In that time
-/// one thread uses the queue.
-#[derive(Debug, Default)]
+/// The completion that a program looks at between `ibv_start_poll` and `ibv_end_poll`.
+///
+/// In that time one thread uses the queue: it holds the lock, unless the program has promised to poll
+/// the queue from one thread.
 pub(crate) struct Cursor {
+    lock: Option<PollLock>,
     completion: Cell<Option<Completion>>,
     /// Time of the poll: since the clock began, and since 1970, in nanoseconds.
     polled_at: Cell<(u64, u64)>,
+}
+
+impl Cursor {
+    pub(crate) fn new(is_single_threaded: bool) -> Self {
+        Self {
+            lock: (!is_single_threaded).then(PollLock::default),
+            completion: Cell::default(),
+            polled_at: Cell::default(),
+        }
+    }
+
+    fn begin(&self) {
+        if let Some(lock) = &self.lock {
+            lock.lock();
+        }
+    }
+
+    fn end(&self) {
+        self.completion.set(None);
+        if let Some(lock) = &self.lock {
+            lock.unlock();
+        }
+    }
+}
+
+/// A lock that one call takes and another one releases.
+#[derive(Default)]
+struct PollLock {
+    /// The guard of the thread that holds the mutex, and used by that one alone.
+    guard: Cell<Option<MutexGuard<'static, ()>>>,
+    mutex: Mutex<()>,
+}
+
+impl PollLock {
+    fn lock(&self) {
+        let guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: `guard` stands before `mutex` and is dropped before it; the queue, and with it this
+        // lock, has a fixed address from its creation until it is destroyed.
+        let guard =
+            unsafe { std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
+        self.guard.set(Some(guard));
+    }
+
+    fn unlock(&self) {
+        self.guard.take();
+    }
 }
 
 /// What a program may ask to read. Times are those of the poll.
@@ -44,6 +94,7 @@ pub(crate) unsafe extern "C" fn create(
     context: *mut ibv_context,
     attributes: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
     let mask = attributes.comp_mask;
@@ -62,6 +113,7 @@ pub(crate) unsafe extern "C" fn create(
         cq_context: attributes.cq_context,
         channel: attributes.channel,
         vector: i64::from(attributes.comp_vector),
+        is_single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
     };
     let made = match completion_queue::make(ContextPtr::of(context), &parameters) {
         Ok(made) => made,
@@ -126,13 +178,21 @@ fn advance(queue: &CompletionQueue) -> c_int {
 }
 
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: null, or attributes of the program.
     if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
         return errno::failed(EINVAL);
     }
     let queue = lent(queue);
+    if queue.inner().context.device.is_inherited() {
+        // A thread of the parent may hold the lock for ever.
+        return errno::failed(EIO);
+    }
+    queue.cursor.begin();
     let result = advance(queue);
-    if result == 0 {
+    if result != 0 {
+        queue.cursor.end();
+    } else {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         queue.cursor.polled_at.set((raw_clock_nanos(), nanos(wall)));
@@ -141,11 +201,12 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 }
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     advance(lent(queue))
 }
 
 unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
-    lent(queue).cursor.completion.set(None);
+    lent(queue).cursor.end();
 }
 
 /// Returns the clock of completions in nanoseconds: the one that `ibv_query_rt_values_ex` reads.

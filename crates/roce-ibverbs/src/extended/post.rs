@@ -17,6 +17,7 @@ use roce_verbs::{
     InlineData, PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrError,
 };
 
+use crate::cancellation::Uncancellable;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
 use crate::{errno, object, post};
@@ -69,6 +70,7 @@ pub(crate) unsafe extern "C" fn create(
     _context: *mut ibv_context,
     attributes: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &mut *attributes };
     let mask = attributes.comp_mask;
@@ -163,6 +165,7 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
+    let _uncancellable = Uncancellable::begin();
     let qp = lent(qp);
     if qp.context.device.is_inherited() {
         return errno::failed(EIO);

@@ -8,6 +8,7 @@ use roce_abi::{
     ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_sge, ibv_srq, ibv_values_ex,
 };
 
+use crate::cancellation::Uncancellable;
 use crate::object;
 use crate::protection_domain::ProtectionDomain;
 use crate::{errno, memory_region};
@@ -38,6 +39,7 @@ pub(crate) unsafe extern "C" fn reg_mr_ex(
     pd: *mut ibv_pd,
     attributes: *mut ibv_mr_init_attr,
 ) -> *mut ibv_mr {
+    let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the program passes attributes.
     unsafe { memory_region::reg_ex(object::lend::<ProtectionDomain>(pd), &*attributes) }
 }

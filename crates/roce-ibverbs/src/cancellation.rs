@@ -1,0 +1,63 @@
+//! Cancellation of the program's threads (`pthread_cancel`).
+//!
+//! A cancelled thread ends inside a call of the C library that is a cancellation point, and its stack
+//! is unwound. Rust permits that only over frames without destructors, so a thread is cancellable in
+//! this library only where it owns nothing: in the sleeps of [`wait`](crate::wait). In every other
+//! function that may call the kernel cancellation is off, and takes effect at the program's next
+//! cancellation point.
+
+use std::ffi::c_int;
+
+mod c {
+    use std::ffi::c_int;
+
+    pub(super) const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+    // The `libc` crate declares neither, and its `extern "C"` functions may not unwind. This one does
+    // where a thread with the asynchronous cancellation type was cancelled before.
+    unsafe extern "C-unwind" {
+        pub(super) fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+}
+
+/// Makes the calling thread not cancellable, and returns its state before.
+#[inline]
+pub(crate) fn disable() -> c_int {
+    let mut before = 0;
+    // SAFETY: writes the state to `before`; cannot fail with a valid state, nor unwind, as it makes no
+    // thread cancellable.
+    unsafe { c::pthread_setcancelstate(c::PTHREAD_CANCEL_DISABLE, &mut before) };
+    before
+}
+
+/// Sets the state that [`disable`] has returned. A thread of the asynchronous cancellation type that
+/// was cancelled meanwhile ends here: the caller owns nothing.
+#[inline]
+pub(crate) fn restore(state: c_int) {
+    // SAFETY: a state of `disable`.
+    unsafe { c::pthread_setcancelstate(state, std::ptr::null_mut()) };
+}
+
+/// Makes the calling thread not cancellable for its lifetime.
+///
+/// A thread of the asynchronous cancellation type may by POSIX not call functions such as those of
+/// this library.
+#[derive(Debug)]
+pub(crate) struct Uncancellable {
+    before: c_int,
+}
+
+impl Uncancellable {
+    /// Begins.
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        Self { before: disable() }
+    }
+}
+
+impl Drop for Uncancellable {
+    #[inline]
+    fn drop(&mut self) {
+        restore(self.before);
+    }
+}
