@@ -13,7 +13,8 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// leaked, or keeps in a static, is never dropped.
 ///
 /// Then it ends the devices' threads: handlers and destructors that run later may free memory that a
-/// peer still writes into. Only their own calls run rounds.
+/// peer still writes into. Only their own calls run rounds, those that wait for events included: a
+/// thread that sleeps in one is woken, and drives the device from then on.
 pub(crate) fn stop_at_exit() {
     // Not a `Once`: see `fork.rs`. The handler may run twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
