@@ -175,7 +175,7 @@ static void stop_by_event(struct shared *shared, pthread_t taker)
 
 static void run_beside(void *(*take)(void *), void (*stop)(struct shared *, pthread_t))
 {
-	struct shared shared = {.remaining = rounds(400), .stop = eventfd(0, 0)};
+	struct shared shared = {.remaining = rounds(1000), .stop = eventfd(0, 0)};
 	pthread_t taker, connectors[CONNECTORS];
 	int wanted = shared.remaining;
 	CHECK(shared.stop >= 0);
@@ -367,7 +367,7 @@ void channel_with_an_executor(void)
 	enum { AT_ONCE = 8 };
 	static struct executor executor;
 	pthread_t workers[WORKERS];
-	executor.shared.remaining = rounds(400);
+	executor.shared.remaining = rounds(1000);
 	executor.sessions = AT_ONCE;
 	CHECK_EQ(pthread_mutex_init(&executor.lock, NULL), 0);
 	CHECK_EQ(pthread_cond_init(&executor.added, NULL), 0);
@@ -420,7 +420,7 @@ void channel_with_many_pollers(void)
 	struct connection connection = connect_to_self(&shared.endpoint, 32);
 	CHECK_EQ(ibv_req_notify_cq(shared.endpoint.cq, 0), 0);
 	CHECK_EQ(pthread_create(&reader, NULL, read_what_is_announced, &shared), 0);
-	for (int i = 0; i < rounds(20000); i++) {
+	for (int i = 0; i < rounds(4000); i++) {
 		for (int request = 0; request < 4; request++)
 			CHECK_EQ(post_rdma(connection.left, &shared.endpoint, IBV_WR_RDMA_WRITE, 0, 64,
 					   (uintptr_t)shared.endpoint.buffer + 64,
