@@ -130,7 +130,9 @@ mod tests {
             for shown in ["allreduce", "run", "pingpong", "link-mtu"] {
                 assert!(text.contains(shown), "{shown} in {name}");
             }
-            for hidden in ["exec-in-view", "generate", "local-rank", "nthreads"] {
+            for hidden in
+                ["exec-in-view", "generate", "local-rank", "nthreads", "run-folder", "supervise"]
+            {
                 assert!(!text.contains(hidden), "{hidden} in {name}");
             }
         }

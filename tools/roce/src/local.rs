@@ -4,7 +4,7 @@
 //! arguments and a role. It prints the client's output. The children die with the parent, and the
 //! network with the last child.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -145,7 +145,7 @@ fn myself() -> Command {
 
 /// Returns the command of this program with its own arguments, and `more` behind the first, which is
 /// the name of the command.
-pub(crate) fn myself_with(more: &[&str]) -> Command {
+pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
     // This path is the running program, even if its file was replaced or is not readable.
     let mut command = Command::new("/proc/self/exe");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

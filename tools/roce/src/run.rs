@@ -2,15 +2,23 @@
 
 mod child;
 mod counters;
+mod descendants;
 mod exec;
 mod failure;
 mod library;
 mod mounts;
+mod output;
 mod placeholder;
 mod privileges;
 mod program;
 mod ranks;
+mod rdma_cm_watch;
+mod run_folder;
 mod scratch;
+mod server_wait;
+mod signals;
+mod supervisor;
+mod timeout;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,14 +35,26 @@ use crate::error::{CliError, Result};
 use crate::local;
 use crate::switch::SwitchOptions;
 use crate::traffic::{self, Faults};
-use child::Signals;
+use child::Limits;
 use counters::LiveCounters;
+use output::Prefix;
+use rdma_cm_watch::RdmaCmWatch;
+use run_folder::RunFolder;
+use signals::Signals;
+use timeout::Timeout;
 
 pub(crate) use exec::Options as ExecOptions;
 pub(crate) use exec::run as run_exec;
 
 /// Exit codes of a command that could not run its program, as env(1) has them.
 const FAILED: u8 = 125;
+
+/// Exit code of a run whose time is over, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+
+/// Time that programs have to end after a signal, or after the first failure of a rank, before they are
+/// killed.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 const EXAMPLES: &str = "\
 A server and its client, each in a private host (rank 1 gets the address of rank 0):
@@ -52,11 +72,13 @@ are such arguments, the other ranks start as soon as rank 0 listens on a TCP por
 {word} is refused: write {{word}} for a {word} that the program is to get.
 
 With one rank or more than two, and none of these, all ranks run the same line: servers then wait
-for ever. The ranks write to pipes; with `stdbuf -oL` in front a program writes each line at once.
+for ever. The ranks write to pipes; with --prefix none, or with `stdbuf -oL` in front, a program
+writes each line at once. When the run ends, by a signal too, all processes of its ranks end.
 
 The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
-failed first. It is 125 if roce fails, or if rank 0 ends with 0 before it listens, so that the
-others never run; 126 if the program cannot be started, 127 if it is missing.
+failed first. It is 124 if --timeout stopped the run; 125 if roce fails, or if rank 0 ends with 0
+before it listens, so that the others never run; 126 if the program cannot be started, 127 if it is
+missing.
 docs/run.md says which programs run.";
 
 /// Run an unmodified RDMA program on this library: perftest, UCX, Open MPI
@@ -88,9 +110,22 @@ pub(crate) struct Options {
     congestion: CongestionOptions,
     #[command(flatten)]
     faults: Faults,
+    /// Stop the run after a time, with exit code 124: seconds, or with the suffix s, m, h or d
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Timeout>,
+    /// What stands before the lines of the ranks
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Prefix::Rank)]
+    #[arg(requires = "local")]
+    prefix: Prefix,
+    /// The process that has started this one, the supervisor of the ranks (set by --local)
+    #[arg(long, hide = true)]
+    supervise: Option<u32>,
     /// The rank that this process runs (set by --local)
     #[arg(long, hide = true)]
     local_rank: Option<u32>,
+    /// Folder of the run (set by --local)
+    #[arg(long, hide = true)]
+    run_folder: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
@@ -123,15 +158,19 @@ impl ViewMode {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    let outcome =
-        check_name(&options.command).and_then(|()| match (options.local, options.local_rank) {
-            (Some(size), None) => ranks::run(options, size),
-            (Some(size), Some(rank)) => local::die_with_parent().and_then(|()| {
+    let outcome = check_name(&options.command).and_then(|()| {
+        let Some(size) = options.local else {
+            return run_here(options, options.command.clone());
+        };
+        match (options.local_rank, options.supervise) {
+            (Some(rank), _) => local::die_with_parent().and_then(|()| {
                 let line = placeholder::line_of(&options.command, rank, size);
                 run_here(options, line)
             }),
-            (None, _) => run_here(options, options.command.clone()),
-        });
+            (None, Some(starter)) => ranks::run(options, size, starter),
+            (None, None) => supervisor::start(options),
+        }
+    });
     // 1 could be the program's.
     outcome.map_err(|error| match error {
         CliError::Message(text) => {
@@ -171,6 +210,7 @@ fn similar_option(unknown: &str) -> Option<String> {
 
 /// Runs a line on the interfaces of this network namespace.
 fn run_here(options: &Options, line: Vec<OsString>) -> Result {
+    let begin = Instant::now();
     let [name, arguments @ ..] = line.as_slice() else {
         return Err(CliError::new("name a program"));
     };
@@ -183,11 +223,19 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     };
     privileges::check()?;
 
-    let scratch = scratch::Scratch::new()?;
+    // That of a rank belongs to the supervisor, as does the watch.
+    let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
+    let watch = own_folder.as_ref().and_then(|folder| RdmaCmWatch::new(folder.path()));
+    let of_supervisor = options.run_folder.as_deref().unwrap_or(Path::new(""));
+    let folder = own_folder.as_ref().map_or(of_supervisor, RunFolder::path);
+    let scratch = scratch::Scratch::new(folder, options.local_rank.unwrap_or(0))?;
     libraries.link_below(&scratch)?;
     Tree::new(&devices, roce_view::hardware_folder)
         .write_to(&scratch.view())
         .map_err(|error| CliError::context("writing the view of the devices", error))?;
+    if let Err(error) = rdma_cm_watch::show(folder, &scratch.view()) {
+        tracing::info!(%error, "the use of rdma_cm will not be noticed");
+    }
 
     let mut process = Process::new("/proc/self/exe");
     process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
@@ -211,17 +259,31 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let live = LiveCounters::start(&scratch, device_names)?;
-    let end = child::run(process, &signals)?;
+    let limits = match (options.local_rank, &options.timeout) {
+        (Some(_), _) => Limits::None,
+        (None, timeout) => {
+            Limits::Own { timeout: timeout.as_ref().map(|timeout| begin + timeout.duration) }
+        }
+    };
+    let mut program =
+        process.spawn().map_err(|error| CliError::context("starting roce again", error))?;
+    let end = child::follow(&mut program, &signals, limits)?;
     let totals = live.end();
     if options.counters {
         counters::print(&totals);
     }
-    drop(scratch);
-    // The parent of a rank prints this with its number.
+    // The supervisor prints this with the rank's number.
     if let Some(signal) = end.signal().filter(|_| options.local_rank.is_none()) {
         eprintln!("roce: {} was ended by {}", Path::new(name).display(), failure::Shown(signal));
     }
+    if let Some(timeout) = options.timeout.as_ref().filter(|_| end.has_timed_out) {
+        eprintln!("roce: {} was stopped after {timeout} (--timeout)", Path::new(name).display());
+        return Err(CliError::Reported(TIMED_OUT));
+    }
     let code = child::code_of(end.status);
+    if code != 0 && watch.is_some_and(|watch| watch.was_opened()) {
+        rdma_cm_watch::print_hint();
+    }
     if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
 }
 

@@ -1,18 +1,22 @@
-//! The process of the program.
+//! The process that this one waits for.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, ExitStatus};
+use std::time::Instant;
 
-use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::error::{CliError, Result};
+use super::END_TIMEOUT;
+use super::signals::{Received, Signals};
+use crate::error::Result;
 
 /// The end of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) status: ExitStatus,
+    /// The process was stopped because its time was over.
+    pub(crate) has_timed_out: bool,
     /// A signal reached this process before, so that the user or a program has ended the process.
     is_interrupted: bool,
 }
@@ -21,30 +25,78 @@ impl End {
     /// Returns the signal that ended the process, unless it came by way of this process or from the
     /// terminal.
     pub(crate) fn signal(&self) -> Option<Signal> {
-        let signal = self.status.signal().filter(|_| !self.is_interrupted)?;
+        let is_known = self.is_interrupted || self.has_timed_out;
+        let signal = self.status.signal().filter(|_| !is_known)?;
         Signal::try_from(signal).ok()
     }
 }
 
-/// Starts a process, passes signals on, and returns its end.
-pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<End> {
-    let mut child =
-        command.spawn().map_err(|error| CliError::context("starting roce again", error))?;
-    let id = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));
-    let mut is_interrupted = false;
+/// How long a process may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limits {
+    /// As long as it likes: another process ends it in time.
+    None,
+    /// Until its time is over, if it has one, and for [`END_TIMEOUT`] after a signal that ends
+    /// programs. Ctrl-C is none: debuggers and interpreters are used with it.
+    Own { timeout: Option<Instant> },
+}
+
+impl Limits {
+    /// Returns true if a process that ignores the signal is killed.
+    fn ends_after(self, received: Received) -> bool {
+        use Signal::{SIGHUP, SIGTERM};
+        let is_end = matches!(
+            received,
+            Received::FromProcess(SIGHUP | SIGTERM) | Received::FromKernel(SIGHUP | SIGTERM)
+        );
+        matches!(self, Self::Own { .. }) && is_end
+    }
+}
+
+/// Waits for a child, passes signals on to it, and returns its end.
+pub(crate) fn follow(child: &mut Child, signals: &Signals, limits: Limits) -> Result<End> {
+    let id = pid_of(child);
+    let mut timeout = match limits {
+        Limits::Own { timeout } => timeout,
+        Limits::None => None,
+    };
+    // When the child is killed.
+    let mut deadline: Option<Instant> = None;
+    let (mut is_interrupted, mut has_timed_out) = (false, false);
+    // The child is not waited for before its end is seen, so its number stays its own.
+    let send = |signal| {
+        let _ = kill(id, signal);
+    };
     loop {
-        match signals.next()? {
-            Received::ChildChanged => {
+        let wake = [deadline, timeout].into_iter().flatten().min();
+        let received = signals.next_until(wake)?;
+        match received {
+            Some(Received::ChildChanged) => {
                 if let Some(status) = child.try_wait()? {
-                    return Ok(End { status, is_interrupted });
+                    return Ok(End { status, has_timed_out, is_interrupted });
                 }
             }
-            Received::FromProcess(signal) => {
+            Some(Received::FromProcess(signal)) => {
                 is_interrupted = true;
-                // The child was not waited for yet, so its number is still its own.
-                let _ = kill(id, signal);
+                send(signal);
             }
-            Received::FromKernel => is_interrupted = true,
+            Some(Received::FromKernel(_)) => is_interrupted = true,
+            None => {
+                let now = Instant::now();
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    send(Signal::SIGKILL);
+                    deadline = None;
+                }
+                if timeout.is_some_and(|timeout| now >= timeout) {
+                    timeout = None;
+                    has_timed_out = true;
+                    send(Signal::SIGTERM);
+                    deadline.get_or_insert(now + END_TIMEOUT);
+                }
+            }
+        }
+        if received.is_some_and(|received| limits.ends_after(received)) {
+            deadline.get_or_insert(Instant::now() + END_TIMEOUT);
         }
     }
 }
@@ -55,88 +107,7 @@ pub(crate) fn code_of(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// A signal that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// A child ended or stopped.
-    ChildChanged,
-    /// A process sent it to this process.
-    FromProcess(Signal),
-    /// The kernel sent it, such as for Ctrl-C: it goes to all processes of the terminal's group, so
-    /// that the program has it, too.
-    FromKernel,
-}
-
-impl Received {
-    /// Returns what a signal with this code means; nothing if the terminal was resized, which its
-    /// processes have been told, too.
-    fn of(signal: Signal, code: i32) -> Option<Self> {
-        // Codes above 0 are the kernel's.
-        match signal {
-            Signal::SIGCHLD => Some(Self::ChildChanged),
-            Signal::SIGWINCH if code > 0 => None,
-            _ if code > 0 => Some(Self::FromKernel),
-            _ => Some(Self::FromProcess(signal)),
-        }
-    }
-}
-
-/// The signals that are passed on.
-const PASSED_ON: [Signal; 7] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-];
-
-fn blocked() -> SigSet {
-    PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
-}
-
-/// Lets this thread take the signals again.
-pub(crate) fn unblock() -> Result {
-    Ok(blocked().thread_unblock()?)
-}
-
-/// Signals as messages. A process that is started inherits that they are blocked, until it calls
-/// [`unblock`].
-#[derive(Debug)]
-pub(crate) struct Signals(SignalFd);
-
-impl Signals {
-    /// Blocks the signals in this thread and in those that it starts later.
-    pub(crate) fn block() -> Result<Self> {
-        let set = blocked();
-        set.thread_block()?;
-        Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?))
-    }
-
-    /// Waits for the next signal.
-    pub(crate) fn next(&self) -> Result<Received> {
-        loop {
-            let Some(info) = self.0.read_signal()? else { continue };
-            let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            if let Some(received) = Received::of(Signal::try_from(signal)?, info.ssi_code) {
-                return Ok(received);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_resized_terminal_ends_nothing() {
-        const KERNEL: i32 = 0x80;
-        assert_eq!(Received::of(Signal::SIGWINCH, KERNEL), None);
-        assert_eq!(Received::of(Signal::SIGINT, KERNEL), Some(Received::FromKernel));
-        for signal in [Signal::SIGWINCH, Signal::SIGTERM] {
-            assert_eq!(Received::of(signal, 0), Some(Received::FromProcess(signal)));
-        }
-    }
+/// Returns the process of a child.
+pub(crate) fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX))
 }

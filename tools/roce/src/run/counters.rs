@@ -1,8 +1,6 @@
 //! The counters of a run.
 
-use std::path::PathBuf;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use roce_view::CounterTotals;
@@ -13,13 +11,14 @@ use crate::error::Result;
 /// Time between two looks at the counters that processes publish.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// Time that the last look may take: the program owns the files, and a run ends whatever they are.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
 /// Writes what the processes publish into the files of the view, from a thread.
 #[derive(Debug)]
 pub(crate) struct LiveCounters {
-    published: PathBuf,
-    devices: Vec<String>,
     stop: Sender<()>,
-    thread: JoinHandle<()>,
+    totals: Receiver<Vec<(String, CounterTotals)>>,
 }
 
 impl LiveCounters {
@@ -27,12 +26,12 @@ impl LiveCounters {
     pub(crate) fn start(scratch: &Scratch, devices: Vec<String>) -> Result<Self> {
         let (published, view) = (scratch.counters(), scratch.view());
         let (stop, stopped) = mpsc::channel();
-        let (folder, names) = (published.clone(), devices.clone());
-        let thread = std::thread::Builder::new().name("counters".to_owned()).spawn(move || {
-            let mut written = vec![CounterTotals::default(); names.len()];
+        let (tell, totals) = mpsc::channel();
+        std::thread::Builder::new().name("counters".to_owned()).spawn(move || {
+            let mut written = vec![CounterTotals::default(); devices.len()];
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                for (name, before) in names.iter().zip(&mut written) {
-                    let Ok(totals) = CounterTotals::of_device(&folder, name) else { continue };
+                for (name, before) in devices.iter().zip(&mut written) {
+                    let Ok(totals) = CounterTotals::of_device(&published, name) else { continue };
                     if totals != *before {
                         // The program goes on with the counters of before.
                         let outcome = totals.write_below(&view, name);
@@ -43,21 +42,19 @@ impl LiveCounters {
                     }
                 }
             }
+            let totals = |name: String| {
+                let totals = CounterTotals::of_device(&published, &name).unwrap_or_default();
+                (name, totals)
+            };
+            let _ = tell.send(devices.into_iter().map(totals).collect());
         })?;
-        Ok(Self { published, devices, stop, thread })
+        Ok(Self { stop, totals })
     }
 
-    /// Ends the thread. Returns the totals of each device.
+    /// Ends the thread. Returns the totals of each device; none if the files cannot be read in time.
     pub(crate) fn end(self) -> Vec<(String, CounterTotals)> {
-        let Self { published, devices, stop, thread } = self;
-        drop(stop);
-        // A panic there has been printed.
-        let _ended = thread.join();
-        let totals = |name: String| {
-            let totals = CounterTotals::of_device(&published, &name).unwrap_or_default();
-            (name, totals)
-        };
-        devices.into_iter().map(totals).collect()
+        drop(self.stop);
+        self.totals.recv_timeout(LAST_LOOK).unwrap_or_default()
     }
 }
 

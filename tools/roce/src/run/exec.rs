@@ -13,7 +13,7 @@ use roce_verbs::environment;
 use super::library::{PRELOAD, VERBS};
 use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
-use super::{FAILED, ViewMode, child, mounts, privileges};
+use super::{FAILED, ViewMode, mounts, privileges, signals};
 use crate::error::{CliError, Result};
 use crate::local;
 
@@ -84,7 +84,7 @@ fn become_program(options: &Options) -> Result {
     command.env("LD_LIBRARY_PATH", list([libraries], "LD_LIBRARY_PATH"));
     command.env("LD_PRELOAD", list(preloaded, "LD_PRELOAD"));
     privileges::keep();
-    child::unblock()?;
+    signals::unblock()?;
     let error = command.exec();
     eprintln!("roce: cannot start {}: {error}", options.program.display());
     Err(CliError::Reported(NOT_EXECUTABLE))

@@ -8,6 +8,8 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use super::rdma_cm_watch;
+
 /// Moves this process into a mount namespace of its own and shows the files of `view` there. `work`
 /// is the name of a folder that this creates for its mount points; only the namespace sees what is
 /// mounted on them. In a private host it shows the interfaces of this network namespace in /sys, too.
@@ -92,7 +94,11 @@ fn show_devices(devices: &Path, work: &Path) -> io::Result<()> {
         File::create(files.join(name))?;
     }
     bind(&files, folder)?;
-    names.iter().try_for_each(|name| bind(Path::new("/dev/null"), &folder.join(name)))
+    names.iter().try_for_each(|name| match devices.join(name) {
+        // It is watched, so it stays the same file.
+        watched if name == rdma_cm_watch::FILE => bind(&watched, &folder.join(name)),
+        _ => bind(Path::new("/dev/null"), &folder.join(name)),
+    })
 }
 
 /// Replaces /dev by a folder with the same files and an empty folder `infiniband`. That folder cannot

@@ -55,6 +55,23 @@ else:
 }
 
 #[tier1]
+fn without_a_prefix_the_output_is_the_program_s_byte_by_byte() -> Outcome {
+    let script = r"printf 'a\000\377\r{rank}'; printf e{rank} >&2";
+    for ranks in ["1", "2"] {
+        let line = ["--local", ranks, "--prefix", "none", "--", "sh", "-c", script];
+        let output = roce_run(&line).output()?;
+        assert!(output.status.success());
+        let each: Vec<&[u8]> = vec![b"a\0\xff\r0", b"a\0\xff\r1"];
+        let count: usize = ranks.parse()?;
+        let mut found: Vec<&[u8]> = output.stdout.chunks(5).collect();
+        found.sort_unstable();
+        assert_eq!(found, each[..count]);
+        assert_eq!(output.stderr.len(), 2 * count);
+    }
+    Ok(())
+}
+
+#[tier1]
 fn the_first_failure_is_the_exit_code() -> Outcome {
     let code = |line: &[&str]| -> Outcome<(Option<i32>, String)> {
         let output = roce_run(line).output()?;

@@ -1,10 +1,13 @@
 //! `roce run` (tier 1).
 
+mod leftovers;
 mod lines;
 mod perftest;
 mod places;
 mod program;
+mod rdma_cm;
 mod signals;
+mod time;
 mod views;
 
 use std::error::Error;
@@ -51,6 +54,13 @@ fn roce() -> &'static Path {
         assert!(built.expect("cargo runs").success(), "the libraries are not built");
     });
     program
+}
+
+/// Number of a user without privileges.
+const NOBODY: u32 = 65534;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
 }
 
 /// Returns a path for a file of a test.

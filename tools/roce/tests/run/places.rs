@@ -8,9 +8,7 @@ use std::process::{Command, Output, Stdio};
 use roce_netns::{Host, Link, VirtualNetwork};
 use roce_test_macros::tier1;
 
-use super::{Copy, Outcome, compile, roce, roce_run, succeeded, temporary};
-
-const NOBODY: u32 = 65534;
+use super::{Copy, NOBODY, Outcome, compile, roce, roce_run, succeeded, temporary, text};
 
 /// The ways in which programs find devices; a line of the script's output for each.
 const READINGS: [&str; 6] =
@@ -27,10 +25,6 @@ fn readings(folder: &Path) -> Outcome<[String; 4]> {
     let flags = ["-I", text(&common), "-D_GNU_SOURCE", text(&check)];
     compile(&programs.join("loader/loader.c"), &loader, &flags)?;
     Ok(["sh", text(&script), text(&loader), "eth0"].map(str::to_owned))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("paths of tests are text")
 }
 
 /// Fails unless all readings have found the device.

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
-use super::{Outcome, roce_run, temporary};
+use super::{Outcome, roce, roce_run, temporary};
 
 /// Starts a run and waits for a line of its output.
 fn start(arguments: &[&str], awaited: &str) -> Outcome<(Child, String)> {
@@ -65,17 +65,57 @@ fn a_signal_of_the_user_is_no_failure_to_tell_of() -> Outcome {
 
 #[tier1]
 fn no_program_outlives_its_run() -> Outcome {
+    let (mut child, line) = start(&["--", "sh", "-c", "echo id $$; exec sleep 60"], "id ")?;
+    let program: i32 = line.rsplit(' ').next().ok_or("no id")?.parse()?;
+    child.kill()?;
+    child.wait()?;
+    let patience = Instant::now() + Duration::from_secs(10);
+    while is_alive(program) {
+        assert!(Instant::now() < patience, "the program outlived its run");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_program_that_ignores_the_end_is_killed_in_a_bounded_time() -> Outcome {
+    let script = "trap '' TERM HUP; echo ready; while :; do sleep 0.05; done";
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let (mut child, _) = start(&["--", "sh", "-c", script], "ready")?;
+        let begin = Instant::now();
+        kill(id_of(&child), signal)?;
+        assert_eq!(child.wait()?.code(), Some(128 + 9), "{signal}");
+        let time = begin.elapsed();
+        assert!(time > Duration::from_secs(2) && time < Duration::from_secs(8), "{time:?}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_run_that_was_started_to_ignore_a_hangup_goes_on_after_it() -> Outcome {
     for place in [&["--"][..], &["--local", "1", "--"]] {
-        let line = [place, &["sh", "-c", "echo id $$; exec sleep 60"]].concat();
-        let (mut child, line) = start(&line, "id ")?;
-        let program: i32 = line.rsplit(' ').next().ok_or("no id")?.parse()?;
-        child.kill()?;
-        child.wait()?;
-        let patience = Instant::now() + Duration::from_secs(10);
-        while is_alive(program) {
-            assert!(Instant::now() < patience, "the program outlived its run");
-            std::thread::yield_now();
-        }
+        let script = "echo ready; sleep 0.3; exit 9";
+        let mut command = Command::new("nohup");
+        command.arg(roce()).arg("run").args(place).args(["sh", "-c", script]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        assert!(output.lines().map_while(Result::ok).any(|line| line.contains("ready")));
+        kill(id_of(&child), Signal::SIGHUP)?;
+        assert_eq!(child.wait()?.code(), Some(9), "{place:?}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_file_among_the_counters_that_blocks_its_reader_holds_no_run_up() -> Outcome {
+    let script = "test $(stat -c %a \"$ROCE_COUNTERS\") = 700 && mkfifo \"$ROCE_COUNTERS/roce0.1\" \
+                  && sleep 0.6 && echo made";
+    for place in [&["--"][..], &["--local", "1", "--"]] {
+        let begin = Instant::now();
+        let output = roce_run(&[place, &["sh", "-c", script]].concat()).output()?;
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(String::from_utf8(output.stdout)?.contains("made"));
+        assert!(begin.elapsed() < Duration::from_secs(10));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
         let text = seen(way, &["ls", "/sys/class/infiniband", "/dev/infiniband"])?;
         assert_eq!(
             text,
-            "[0] /dev/infiniband:\n[0] uverbs0\n[0] \n[0] /sys/class/infiniband:\n[0] roce0\n"
+            "[0] /dev/infiniband:\n[0] rdma_cm\n[0] uverbs0\n[0] \n[0] /sys/class/infiniband:\n[0] roce0\n"
         );
         let port = "/sys/class/infiniband/roce0/ports/1";
         let files = [

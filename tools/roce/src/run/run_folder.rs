@@ -1,0 +1,132 @@
+//! The folder of a run.
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::error::{CliError, Result};
+
+/// A folder in which each rank of a run has a folder. It is removed when this is dropped.
+///
+/// Only the run's user can change what is in it. Others can open a file whose path they know, since a
+/// program may change its user and still has to load the library, but cannot list the folder.
+#[derive(Debug)]
+pub(crate) struct RunFolder {
+    path: PathBuf,
+    /// Tells other runs that the folder is in use.
+    _lock: Flock<File>,
+}
+
+impl RunFolder {
+    /// Creates the folder where programs may have temporary files, and removes those of runs that
+    /// were killed.
+    pub(crate) fn new() -> Result<Self> {
+        let parent = parent_folder();
+        remove_abandoned(&parent);
+        let failed = |error: std::io::Error| {
+            CliError::context(format!("a folder in {}", parent.display()), error)
+        };
+        let path = nix::unistd::mkdtemp(&parent.join(format!("{NEW}XXXXXX")))
+            .map_err(|errno| failed(errno.into()))?;
+        let lock = lock(&path).ok_or_else(|| {
+            CliError::new(format!("cannot lock the new folder {}", path.display()))
+        })?;
+        // From here on the name says that a lock exists, so that another run need not wait for it.
+        let name = path.file_name().unwrap_or_default().to_string_lossy().replacen(NEW, LOCKED, 1);
+        let locked = path.with_file_name(name);
+        let folder = match fs::rename(&path, &locked) {
+            Ok(()) => Self { path: locked, _lock: lock },
+            Err(error) => {
+                let _ = fs::remove_dir(&path);
+                return Err(failed(error));
+            }
+        };
+        fs::set_permissions(&folder.path, fs::Permissions::from_mode(SEARCHED_BY_OTHERS))?;
+        Ok(folder)
+    }
+
+    /// Returns the folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // The program may have locked a file; what stays is removed by the next run.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Returns the folder for temporary files.
+fn parent_folder() -> PathBuf {
+    let chosen = env::temp_dir();
+    // Paths of the folder go into lists and patterns, where these characters have a meaning.
+    let special = |byte: &u8| b" :,*?[\\=".contains(byte);
+    let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
+    let parent = if is_plain { chosen.as_path() } else { Path::new("/tmp") };
+    fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned())
+}
+
+/// Removes the folders of this user's runs that nothing uses any more. Errors leave a folder to the
+/// next run.
+fn remove_abandoned(parent: &Path) {
+    let user = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let starts_with = |start: &str| name.as_encoded_bytes().starts_with(start.as_bytes());
+        let is_abandoned = |metadata: fs::Metadata| {
+            let age = metadata.modified().ok().and_then(|changed| changed.elapsed().ok());
+            // A new one may belong to a run that has not locked it yet.
+            let is_due = starts_with(LOCKED) || age.is_some_and(|age| age.as_secs() > 60);
+            metadata.is_dir() && metadata.uid() == user && is_due
+        };
+        if !(starts_with(LOCKED) || starts_with(NEW)) || !entry.metadata().is_ok_and(is_abandoned) {
+            continue;
+        }
+        if let Some(_lock) = lock(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Locks a folder until the result is dropped; `None` if that is not possible now.
+fn lock(folder: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(folder).ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// Start of the names of folders that have been locked.
+const LOCKED: &str = "roce-run-";
+
+/// Start of the names of folders that are not locked yet.
+const NEW: &str = "roce-new-";
+
+/// Access to a folder in which others may open paths that they know.
+pub(crate) const SEARCHED_BY_OTHERS: u32 = 0o711;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_a_lock_is_removed_by_the_next_run_and_one_in_use_stays() {
+        let parent = env::temp_dir().join(format!("roce-folders-{}", std::process::id()));
+        fs::create_dir_all(&parent).unwrap();
+        let [abandoned, used, new] = ["roce-run-a", "roce-run-b", "roce-new-c"].map(|name| {
+            let folder = parent.join(name);
+            fs::create_dir_all(folder.join("0/view")).unwrap();
+            folder
+        });
+        let lock = lock(&used);
+        assert!(lock.is_some());
+        remove_abandoned(&parent);
+        assert!(!abandoned.exists() && used.exists() && new.exists());
+        drop(lock);
+        remove_abandoned(&parent);
+        assert!(!used.exists());
+        fs::remove_dir_all(parent).unwrap();
+    }
+}
