@@ -81,8 +81,13 @@ fn become_program(options: &Options) -> Result {
     if !is_mounted && options.view != ViewMode::None {
         command.env(environment::VIEW, &view);
     }
-    command.env("LD_LIBRARY_PATH", list([libraries], "LD_LIBRARY_PATH"));
-    command.env("LD_PRELOAD", list(preloaded, "LD_PRELOAD"));
+    command.env("LD_LIBRARY_PATH", list([libraries], env::var_os("LD_LIBRARY_PATH")));
+    // The user's libraries come first, as without this command: a sanitizer's runtime among them has to.
+    let first = env::var_os("LD_PRELOAD").map(PathBuf::from);
+    command.env("LD_PRELOAD", list(first.into_iter().chain(preloaded), None));
+    if let Some(options) = address_sanitizer_options(env::var_os("ASAN_OPTIONS")) {
+        command.env("ASAN_OPTIONS", options);
+    }
     privileges::keep();
     signals::unblock()?;
     let error = command.exec();
@@ -91,10 +96,26 @@ fn become_program(options: &Options) -> Result {
 }
 
 /// Returns paths and behind them what a variable has already, separated by colons.
-fn list(paths: impl IntoIterator<Item = PathBuf>, variable: &str) -> OsString {
+fn list(paths: impl IntoIterator<Item = PathBuf>, more: Option<OsString>) -> OsString {
     let mut all: Vec<OsString> = paths.into_iter().map(OsString::from).collect();
-    all.extend(env::var_os(variable).filter(|value| !value.is_empty()));
+    all.extend(more);
+    all.retain(|path| !path.is_empty());
     all.join(OsStr::new(":"))
+}
+
+/// Returns the options of AddressSanitizer with which its runtime starts behind preloaded libraries;
+/// nothing if the user has chosen.
+///
+/// A runtime that a program is linked with stands behind all preloaded libraries, and refuses to start
+/// there, since they might hide functions that it replaces. Ours call on to the next library, which is
+/// the runtime. Preloading the runtime would put it first, but in each program that is started as well:
+/// behind `sh -c` only some of them are built with it.
+fn address_sanitizer_options(chosen: Option<OsString>) -> Option<OsString> {
+    const NAME: &str = "verify_asan_link_order";
+    let chosen = chosen.unwrap_or_default();
+    let is_chosen = chosen.to_string_lossy().contains(NAME);
+    let option = PathBuf::from(format!("{NAME}=0"));
+    (!is_chosen).then(|| list([chosen.into(), option], None))
 }
 
 fn cannot_mount(error: io::Error) -> CliError {
@@ -102,4 +123,23 @@ fn cannot_mount(error: io::Error) -> CliError {
         "cannot mount the files of the devices: {error}; it needs CAP_SYS_ADMIN (root, a container \
          with --privileged, or --local); or use --view preload"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_libraries_is_not_checked_unless_the_user_says_so() {
+        let options = |chosen: &str| address_sanitizer_options(Some(chosen.into()));
+        assert_eq!(address_sanitizer_options(None), Some("verify_asan_link_order=0".into()));
+        assert_eq!(options("a=1:b=2"), Some("a=1:b=2:verify_asan_link_order=0".into()));
+        assert_eq!(options("verify_asan_link_order=1"), None);
+    }
+
+    #[test]
+    fn a_list_has_no_empty_parts() {
+        let list = |more: &str| list(["/a", "", "/b"].map(PathBuf::from), Some(more.into()));
+        assert_eq!((list(""), list("/c")), ("/a:/b".into(), "/a:/b:/c".into()));
+    }
 }

@@ -6,6 +6,7 @@ mod perftest;
 mod places;
 mod program;
 mod rdma_cm;
+mod sanitizers;
 mod signals;
 mod time;
 mod views;
