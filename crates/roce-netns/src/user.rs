@@ -71,6 +71,14 @@ pub(crate) fn advice() -> String {
             ));
         }
     }
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        advice.push(
+            "or, in a Kubernetes pod, set `privileged: true` for its container (a namespace of the \
+             level baseline or restricted refuses it, and no private network can be made there)"
+                .to_owned(),
+        );
+        return advice.join(",\n");
+    }
     advice.push(
         "or, in a container, start that with `--privileged`, or with `--cap-add SYS_ADMIN \
          --cap-add NET_ADMIN --cap-add NET_RAW --security-opt seccomp=unconfined`"

@@ -86,6 +86,32 @@ fn an_ordinary_user_without_a_private_host_is_told_what_is_missing() -> Outcome 
     let words = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(125), "{words}");
     assert!(words.contains("CAP_NET_RAW") && words.lines().count() == 1, "{words}");
+    assert!(words.contains("--local 2"), "it works here: {words}");
+    Ok(())
+}
+
+/// Without user namespaces nothing but privileges helps; where programs cannot gain them, neither does
+/// `setcap`.
+#[tier1]
+fn what_does_not_work_in_a_place_is_not_recommended_there() -> Outcome {
+    let refusal = |privileges: &[&str], arguments: &[&str]| -> Outcome<String> {
+        let mut command = Command::new("unshare");
+        let closed = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+        command.args(["--user", "--map-root-user", "sh", "-c", closed, "sh", "setpriv"]);
+        command.args(["--bounding-set=-all", "--inh-caps=-all"]).args(privileges);
+        let output = command.arg(roce()).arg("run").args(arguments).output()?;
+        let words = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(125), "{words}");
+        Ok(words)
+    };
+    let words = refusal(&[], &["--", "true"])?;
+    assert!(words.contains("CAP_NET_RAW") && words.lines().count() == 1, "{words}");
+    assert!(words.contains("setcap") && !words.contains("--local 2"), "{words}");
+    let words = refusal(&["--no-new-privs"], &["--", "true"])?;
+    assert!(words.contains("--cap-add NET_RAW") && words.lines().count() == 1, "{words}");
+    assert!(!words.contains("setcap") && !words.contains("--local 2"), "{words}");
+    let words = refusal(&[], &["--local", "2", "--", "true"])?;
+    assert!(words.contains("user namespace") && words.contains("max_user_namespaces"), "{words}");
     Ok(())
 }
 
