@@ -30,14 +30,10 @@ fn compile(line: &str) -> VerbsProgram {
 fn problem_of(line: &str, program: &VerbsProgram, folder: &Path) -> Option<String> {
     let roce = roce_run().get_program().to_string_lossy().into_owned();
     let program = program.file().to_string_lossy();
-    // A debugger without a terminal reads its commands.
     let is_debugger = line.contains("gdb ");
-    let line = line.replace("gdb -q", "gdb -q -batch -ex run");
     let line = line.replace("roce run", &format!("{roce} run")).replace("./program", &program);
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(&line).current_dir(folder).stdin(Stdio::null());
-    // Some versions of the runtime insist on standing before the library that is preloaded.
-    shell.env("ASAN_OPTIONS", "verify_asan_link_order=0");
     let output = shell.output().expect("a shell");
     let words = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&words).into_owned();
