@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
         folder: &folder,
         ranks: Vec::new(),
         readers: Vec::new(),
-        server: has_server.then(|| ServerWait::new(begin, size)),
+        server: has_server.then(|| ServerWait::new(Instant::now(), size)),
         has_server,
         timeout: options.timeout.as_ref().map(|timeout| begin + timeout.duration),
         deadline: None,

@@ -13,6 +13,7 @@ pub(crate) struct ServerWait {
 }
 
 impl ServerWait {
+    /// Begins the wait, when rank 0 is about to be started.
     pub(crate) fn new(begin: Instant, size: u32) -> Self {
         Self { begin, next_look: begin, size, was_told: false }
     }
