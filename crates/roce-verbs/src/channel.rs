@@ -1,17 +1,16 @@
 //! Completion channels, on which a program sleeps until a completion comes.
 
-use std::collections::VecDeque;
+pub(crate) mod reports;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+// For `reports`, as in `completion_queue`.
+use std::sync;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use tokio::sync::Notify;
-
-use crate::completion_queue::{CompletionQueue, Inner as QueueInner, Report};
+use self::reports::{Shared, Waiter};
+use crate::completion_queue::{CompletionQueue, inner};
 use crate::driver::Driver;
 use crate::error::Error;
 
@@ -42,121 +41,6 @@ use crate::error::Error;
 pub struct CompletionChannel {
     shared: Arc<Shared>,
     driver: Arc<Driver>,
-}
-
-/// The part that completion queues keep alive.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// A semaphore that counts the events in the list.
-    fd: EventFd,
-    events: Mutex<VecDeque<Weak<QueueInner>>>,
-    /// Wakes tasks; the descriptor is for programs with a loop of their own.
-    reported: Notify,
-    /// Callers in `wait`.
-    waiters: AtomicUsize,
-    /// The last report found a caller in `wait`.
-    is_waited_on: AtomicBool,
-    /// Completion queues that report here.
-    queues: AtomicUsize,
-}
-
-impl Shared {
-    pub(crate) fn new() -> nix::Result<Self> {
-        // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
-        // this module blocks, since one on the semaphore stands for each event in the list.
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
-        let fd = EventFd::from_value_and_flags(0, flags)?;
-        Ok(Self {
-            fd,
-            events: Mutex::default(),
-            reported: Notify::new(),
-            waiters: AtomicUsize::new(0),
-            is_waited_on: AtomicBool::new(false),
-            queues: AtomicUsize::new(0),
-        })
-    }
-
-    /// Notes a completion queue that reports here.
-    pub(crate) fn on_queue_created(&self) {
-        self.queues.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes that such a queue is gone.
-    pub(crate) fn on_queue_destroyed(&self) {
-        self.queues.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Returns true if several completion queues report here.
-    pub(crate) fn has_several_queues(&self) -> bool {
-        self.queues.load(Ordering::Relaxed) > 1
-    }
-
-    fn events(&self) -> MutexGuard<'_, VecDeque<Weak<QueueInner>>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reports that a queue has a completion, unless the program has destroyed it; never blocks.
-    pub(crate) fn notify(&self, queue: &QueueInner) {
-        {
-            let mut events = self.events();
-            // With the lock held, as `remove` takes it.
-            if !queue.may_report() {
-                return;
-            }
-            events.push_back(queue.weak());
-            // With the lock held, so that a caller that takes the event finds it counted. The counter
-            // cannot overflow: it would take 2^64 events.
-            let _written = self.fd.write(1);
-        }
-        self.reported.notify_one();
-        if self.waiters.load(Ordering::Relaxed) > 0 {
-            self.is_waited_on.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Removes the reports of a queue that is destroyed.
-    pub(crate) fn remove(&self, queue: &QueueInner) {
-        self.events().retain(|it| {
-            let stays = !ptr::eq(it.as_ptr(), queue);
-            if !stays {
-                // It counts the reports in the list, so this does not wait.
-                let _read = self.fd.read();
-            }
-            stays
-        });
-    }
-
-    /// Notes a report by the driver thread: unless a caller is in `wait`, the next report is not
-    /// expected to find one either.
-    pub(crate) fn on_unattended_notify(&self) {
-        if self.waiters.load(Ordering::Relaxed) == 0 {
-            self.is_waited_on.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true if a caller is in `wait`, or was when the last report came and is expected to
-    /// be again: such a caller runs rounds itself.
-    pub(crate) fn is_waited_on(&self) -> bool {
-        self.waiters.load(Ordering::Relaxed) > 0 || self.is_waited_on.load(Ordering::Relaxed)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.events().is_empty()
-    }
-
-    /// Takes the oldest report.
-    pub(crate) fn take(&self) -> Option<Report> {
-        loop {
-            let mut events = self.events();
-            let event = events.pop_front()?;
-            // With the lock held: a thread that finds the list empty finds the descriptor unreadable.
-            let _read = self.fd.read();
-            // None where a thread destroys the queue at this moment.
-            if let Some(report) = Report::of(&event) {
-                return Some(report);
-            }
-        }
-    }
 }
 
 impl CompletionChannel {
@@ -251,28 +135,6 @@ impl CompletionChannel {
             // A report since the poll above has left its permit here.
             self.shared.reported.notified().await;
         }
-    }
-}
-
-/// A caller in `wait`.
-pub(crate) struct Waiter<'a>(&'a Shared);
-
-impl<'a> Waiter<'a> {
-    pub(crate) fn on(channel: &'a Shared) -> Self {
-        channel.waiters.fetch_add(1, Ordering::Relaxed);
-        Self(channel)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl AsFd for Shared {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 

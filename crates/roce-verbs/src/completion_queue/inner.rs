@@ -1,0 +1,301 @@
+//! The part of a completion queue that the engine fills and the application empties.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, Weak};
+
+use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, EventSource, Instant};
+
+use super::reports;
+use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use super::sync::{Mutex, MutexGuard};
+use crate::driver::INLINE_RECENT;
+use crate::events::EventQueue;
+
+/// The part that the engine fills and the application empties.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(super) handle: CqHandle,
+    /// Written under the lock of the entries.
+    pub(super) capacity: AtomicUsize,
+    /// A completion for the full queue takes the place of the oldest one.
+    pub(super) ignores_overrun: AtomicBool,
+    pub(super) entries: Mutex<Entries>,
+    /// Number of entries, read without a lock.
+    pub(super) waiting: AtomicUsize,
+    /// Written under the lock of the entries, except by a report.
+    pub(super) armed: AtomicU8,
+    /// Number of [`CompletionQueue`]s.
+    pub(super) users: AtomicUsize,
+    /// The queue reports nothing any more: see [`CompletionQueue::end_reports`].
+    pub(super) is_ended: AtomicBool,
+    /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
+    pub(super) event_at: AtomicU64,
+    /// Time of the last poll that ran a round while the queue was armed. As above.
+    pub(super) polled_at: AtomicU64,
+    pub(super) channel: Option<Arc<reports::Shared>>,
+    /// The asynchronous events of its context.
+    pub(super) events: Arc<EventQueue>,
+    pub(super) this: Weak<Inner>,
+}
+
+/// The completions of a queue.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) list: VecDeque<Completion>,
+    /// There are completions that the program has not been told of: since it fetched the last report,
+    /// one was added, or a poll has left some.
+    pub(super) has_news: bool,
+    /// The queue was armed without a report, although it held completions, as the program had just been
+    /// told of them all. A poll that leaves some reports those.
+    pub(super) is_report_owed: bool,
+}
+
+/// A report of a queue, which counts as one of its users.
+#[derive(Debug)]
+pub(crate) struct Report(pub(super) Arc<Inner>);
+
+impl Report {
+    /// Returns the report of a queue that is not destroyed.
+    pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
+        queue.upgrade().filter(|queue| queue.may_report() && queue.add_user()).map(Self)
+    }
+}
+
+/// The outcome of adding a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It is in the queue.
+    Queued,
+    /// It is in the queue, and the channel was notified.
+    Notified,
+    /// The queue is full.
+    Full,
+}
+
+/// Kinds of completions that the queue reports on the channel.
+pub(super) mod armed {
+    pub(in super::super) const NOT: u8 = 0;
+    pub(in super::super) const SOLICITED: u8 = 1;
+    pub(in super::super) const NEXT: u8 = 2;
+}
+
+impl Inner {
+    pub(super) fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a pointer to the queue as long as anything keeps it alive.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.this)
+    }
+
+    /// Adds a completion.
+    pub(crate) fn push(&self, completion: Completion, now: Instant) -> Pushed {
+        let counts = completion.solicited || completion.status != CompletionStatus::Success;
+        {
+            let mut entries = self.entries();
+            if entries.list.len() >= self.capacity.load(Ordering::Relaxed) {
+                return Pushed::Full;
+            }
+            entries.list.push_back(completion);
+            entries.has_news = true;
+            self.waiting.store(entries.list.len(), Ordering::Release);
+        }
+        let least = if counts { armed::SOLICITED } else { armed::NEXT };
+        if self.notify_if_armed(least, Some(now)) { Pushed::Notified } else { Pushed::Queued }
+    }
+
+    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. The caller
+    /// holds the engine's lock, under which alone completions are added.
+    #[cold]
+    pub(crate) fn drop_oldest(&self) -> bool {
+        let ignores = self.ignores_overrun.load(Ordering::Relaxed);
+        if ignores {
+            let mut entries = self.entries();
+            entries.list.pop_front();
+            self.waiting.store(entries.list.len(), Ordering::Release);
+        }
+        ignores
+    }
+
+    /// Returns true if a completion for `handle` may bypass the queue and be returned to the caller
+    /// that polls it: it is for this queue, is older than all entries, and no report of it is armed.
+    /// The caller holds the engine's lock, under which alone completions are added. A thread that
+    /// arms the queue meanwhile arms it for the next completion.
+    pub(crate) fn can_bypass_queue(&self, handle: CqHandle) -> bool {
+        // Without a channel arming has no effect and is never undone.
+        let is_awaited = self.channel.is_some() && self.armed.load(Ordering::Acquire) != armed::NOT;
+        self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns true if the next completion, or the next solicited one, is to be reported on a channel
+    /// where other queues report, too.
+    pub(crate) fn is_armed_beside_others(&self) -> bool {
+        let shares = |channel: &Arc<reports::Shared>| channel.has_several_queues();
+        self.armed.load(Ordering::Relaxed) != armed::NOT
+            && self.channel.as_ref().is_some_and(shares)
+    }
+
+    /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did. `now` is
+    /// left out where the caller does not know it, just after the queue was armed.
+    pub(super) fn notify_if_armed(&self, least: u8, now: Option<Instant>) -> bool {
+        let Some(channel) = &self.channel else { return false };
+        let fires = self
+            .armed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                (state >= least).then_some(armed::NOT)
+            })
+            .is_ok();
+        if fires {
+            if let Some(now) = now {
+                self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+            }
+            channel.notify(self);
+        }
+        fires
+    }
+
+    /// The part of [`CompletionQueue::arm`] without the driver.
+    ///
+    /// A report that a thread may have seen is never taken back. So whether completions that the queue
+    /// holds are reported at once is decided here: if the program has been told of all of them and has
+    /// not polled since, it arms before it polls, and a report would wake it for nothing. Some programs
+    /// take each report for one completion (perftest).
+    pub(super) fn arm(&self, state: u8, now: Instant) {
+        self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+        let mut entries = self.entries();
+        // An arming for more is not narrowed by one for less.
+        self.armed.fetch_max(state, Ordering::SeqCst);
+        let holds_completions = !entries.list.is_empty();
+        entries.is_report_owed = holds_completions && !entries.has_news;
+        if holds_completions && entries.has_news {
+            self.notify_if_armed(armed::NOT + 1, Some(now));
+        }
+    }
+
+    /// Notes that the program has fetched a report: it knows of the completions in the queue now.
+    pub(super) fn on_report_fetched(&self) {
+        self.entries().has_news = false;
+    }
+
+    /// Notes that completions were removed.
+    #[inline]
+    pub(super) fn on_removed(&self, entries: &mut Entries) {
+        let left = entries.list.len();
+        self.waiting.store(left, Ordering::Release);
+        entries.has_news = left != 0;
+        if std::mem::take(&mut entries.is_report_owed) && left != 0 {
+            self.notify_if_armed(armed::NOT + 1, None);
+        }
+    }
+
+    /// Returns true if the queue has a [`CompletionQueue`].
+    pub(crate) fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// Counts another [`CompletionQueue`], unless the last one is gone.
+    pub(super) fn add_user(&self) -> bool {
+        let more = |users| (users > 0).then_some(users + 1);
+        self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Takes a [`CompletionQueue`] off the count; the last one ends the reports.
+    pub(super) fn remove_user(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end_reports();
+        }
+    }
+
+    /// Returns false once the program has begun to destroy the queue.
+    pub(crate) fn may_report(&self) -> bool {
+        !self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Removes the reports and asynchronous events that were not fetched. None follows:
+    /// [`reports::Shared::notify`] and [`EventQueue::push_of`] ask [`may_report`](Self::may_report) under
+    /// the locks that this takes afterwards.
+    pub(super) fn end_reports(&self) {
+        if self.is_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(channel) = &self.channel {
+            channel.remove(self);
+            channel.on_queue_destroyed();
+        }
+        self.events.remove(EventSource::CompletionQueue(self.handle));
+    }
+
+    /// Delivers an asynchronous event of the queue, unless the program has destroyed it.
+    pub(crate) fn push_event(&self, event: AsyncEvent) {
+        self.events.push_of(event, || self.may_report());
+    }
+
+    /// Notes that the caller polls at `now` and runs a round.
+    #[inline]
+    pub(crate) fn note_polled(&self, now: Instant) {
+        if self.armed.load(Ordering::Relaxed) != armed::NOT {
+            self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if the caller may sleep on the channel's descriptor, so that the driver thread
+    /// alone can report to it.
+    ///
+    /// That is so from arming until the report, and for [`INLINE_RECENT`] after it, in which the
+    /// caller polls and arms again. It is not so if the caller goes on polling after it has armed,
+    /// or waits for the channel's reports in `wait`.
+    pub(crate) fn relies_on_thread(&self, now: Instant) -> bool {
+        let Some(channel) = &self.channel else { return false };
+        let is_armed = self.armed.load(Ordering::SeqCst) != armed::NOT;
+        let at = |it: &AtomicU64| Instant::from_nanos(it.load(Ordering::Relaxed));
+        let (event, polled) = (at(&self.event_at), at(&self.polled_at));
+        if channel.is_waited_on() || event == Instant::default() {
+            return false;
+        }
+        if is_armed { polled < event + INLINE_RECENT } else { now < event + INLINE_RECENT }
+    }
+
+    /// Returns the time of the last report or arming.
+    pub(crate) fn notified_at(&self) -> Instant {
+        Instant::from_nanos(self.event_at.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the driver thread has notified the channel.
+    pub(crate) fn on_unattended_notify(&self) {
+        if let Some(channel) = &self.channel {
+            channel.on_unattended_notify();
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop(&self) -> Option<Completion> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut entries = self.entries();
+        let completion = entries.list.pop_front();
+        self.on_removed(&mut entries);
+        completion
+    }
+
+    /// Passes at most `max` completions to `each`, oldest first, and returns how many.
+    #[inline]
+    pub(super) fn take(&self, max: usize, each: &mut impl FnMut(Completion)) -> usize {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut entries = self.entries();
+        let count = entries.list.len().min(max);
+        entries.list.drain(..count).for_each(each);
+        self.on_removed(&mut entries);
+        count
+    }
+
+    /// Removes the completions of a queue pair that was destroyed or reset.
+    pub(crate) fn remove_qp(&self, qpn: roce_wire::Qpn) {
+        let mut entries = self.entries();
+        entries.list.retain(|completion| completion.qpn != qpn);
+        self.waiting.store(entries.list.len(), Ordering::Release);
+    }
+}
