@@ -4,16 +4,15 @@ pub(crate) mod inner;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 // For `inner`: the model of several threads has other locks in this place.
 use std::sync;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roce_transport::{Completion, CqHandle};
 
-use self::inner::{Entries, armed};
+use self::inner::armed;
 pub(crate) use self::inner::{Inner, Pushed, Report};
 use crate::channel::{CompletionChannel, reports};
 use crate::driver::Driver;
@@ -70,26 +69,9 @@ impl CompletionQueue {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Self {
-        let inner = Arc::new_cyclic(|this| Inner {
-            handle,
-            capacity: AtomicUsize::new(capacity),
-            ignores_overrun: AtomicBool::new(false),
-            entries: Mutex::new(Entries {
-                list: VecDeque::with_capacity(capacity.min(4096)),
-                ..Entries::default()
-            }),
-            waiting: AtomicUsize::new(0),
-            armed: AtomicU8::new(armed::NOT),
-            users: AtomicUsize::new(1),
-            is_ended: AtomicBool::new(false),
-            event_at: AtomicU64::new(0),
-            polled_at: AtomicU64::new(0),
-            channel: channel.map(|channel| Arc::clone(channel.shared())),
-            events,
-            this: Weak::clone(this),
-        });
-        if let Some(channel) = &inner.channel {
-            channel.on_queue_created();
+        let channel = channel.map(|channel| Arc::clone(channel.shared()));
+        let inner = Arc::new_cyclic(|this| Inner::new(this, handle, capacity, channel, events));
+        if inner.channel.is_some() {
             driver.add_notifying(&inner);
         }
         Self { inner, driver }
@@ -97,9 +79,7 @@ impl CompletionQueue {
 
     /// Returns the queue of a report that the program fetches.
     pub(crate) fn of_report(report: Report, driver: Arc<Driver>) -> Self {
-        let Report(inner) = report;
-        inner.on_report_fetched();
-        Self { inner, driver }
+        Self { inner: report.fetch(), driver }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -113,7 +93,7 @@ impl CompletionQueue {
     /// Returns its name in [`AsyncEvent::CqError`](crate::AsyncEvent::CqError), which no other queue
     /// of the device has.
     pub fn handle(&self) -> CqHandle {
-        self.inner.handle
+        self.inner.handle()
     }
 
     /// Returns the number of completions that fit.

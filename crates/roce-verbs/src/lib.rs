@@ -55,6 +55,8 @@ mod driver;
 mod engine;
 pub mod environment;
 mod error;
+#[cfg(test)]
+mod event_model;
 mod events;
 pub mod exchange;
 // One call: `atexit`.

@@ -52,9 +52,16 @@ pub(super) struct Entries {
 
 /// A report of a queue, which counts as one of its users.
 #[derive(Debug)]
-pub(crate) struct Report(pub(super) Arc<Inner>);
+pub(crate) struct Report(Arc<Inner>);
 
 impl Report {
+    /// Notes that the program has fetched the report, and returns its queue, of which the caller is a
+    /// user now.
+    pub(super) fn fetch(self) -> Arc<Inner> {
+        self.0.on_report_fetched();
+        self.0
+    }
+
     /// Returns the report of a queue that is not destroyed.
     pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
         queue.upgrade().filter(|queue| queue.may_report() && queue.add_user()).map(Self)
@@ -80,6 +87,42 @@ pub(super) mod armed {
 }
 
 impl Inner {
+    /// Makes a queue that reports on `channel`, as the first of its users.
+    pub(super) fn new(
+        this: &Weak<Self>,
+        handle: CqHandle,
+        capacity: usize,
+        channel: Option<Arc<reports::Shared>>,
+        events: Arc<EventQueue>,
+    ) -> Self {
+        if let Some(channel) = &channel {
+            channel.on_queue_created();
+        }
+        Self {
+            handle,
+            capacity: AtomicUsize::new(capacity),
+            ignores_overrun: AtomicBool::new(false),
+            entries: Mutex::new(Entries {
+                list: VecDeque::with_capacity(capacity.min(4096)),
+                ..Entries::default()
+            }),
+            waiting: AtomicUsize::new(0),
+            armed: AtomicU8::new(armed::NOT),
+            users: AtomicUsize::new(1),
+            is_ended: AtomicBool::new(false),
+            event_at: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
+            channel,
+            events,
+            this: Weak::clone(this),
+        }
+    }
+
+    /// Returns its name.
+    pub(super) fn handle(&self) -> CqHandle {
+        self.handle
+    }
+
     pub(super) fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,31 +1,19 @@
-use super::*;
 use std::os::fd::AsFd;
+use std::sync::Weak;
 
 use roce_transport::{AsyncEvent, CompletionOperation, CompletionStatus, Instant};
 
+use super::*;
 use crate::driver::INLINE_RECENT;
+use crate::events::EventQueue;
 
 fn queue(handle: u32) -> Inner {
     queue_on(handle, None)
 }
 
 fn queue_on(handle: u32, channel: Option<Arc<reports::Shared>>) -> Inner {
-    channel.iter().for_each(|channel| channel.on_queue_created());
-    Inner {
-        handle: CqHandle(handle),
-        capacity: AtomicUsize::new(4),
-        ignores_overrun: AtomicBool::new(false),
-        entries: Mutex::default(),
-        waiting: AtomicUsize::new(0),
-        armed: AtomicU8::new(armed::NOT),
-        users: AtomicUsize::new(1),
-        is_ended: AtomicBool::new(false),
-        event_at: AtomicU64::new(0),
-        polled_at: AtomicU64::new(0),
-        channel,
-        events: Arc::new(EventQueue::new().unwrap()),
-        this: Weak::new(),
-    }
+    let events = Arc::new(EventQueue::new().unwrap());
+    Inner::new(&Weak::new(), CqHandle(handle), 4, channel, events)
 }
 
 fn completion(wr_id: u64) -> Completion {
@@ -112,7 +100,7 @@ fn queue_in_arc() -> (Arc<Inner>, Arc<reports::Shared>) {
 
 /// Fetches all reports, as a program does, and returns how many there were.
 fn fetch_reports(channel: &reports::Shared) -> usize {
-    let fetch = || channel.take().map(|Report(queue)| queue.on_report_fetched());
+    let fetch = || channel.take().map(Report::fetch);
     std::iter::from_fn(fetch).count()
 }
 
