@@ -7,7 +7,8 @@ use std::time::Duration;
 use libc::{EAGAIN, EINTR, EIO, POLLIN, nfds_t, pollfd};
 use roce_verbs::Device;
 
-use crate::{cancellation, errno};
+use crate::cancellation::Cancellability;
+use crate::errno;
 
 /// Most descriptors of a sleep: that of the events, and those of the device (two or fewer for each of
 /// its interfaces).
@@ -63,12 +64,12 @@ pub(crate) fn repeat<A: FnMut(Woken) -> Attempt>(mut attempt: A) -> c_int {
     const { assert!(!std::mem::needs_drop::<A>()) };
     let mut woken = Woken::Not;
     loop {
-        let state = cancellation::disable();
+        let cancellability = Cancellability::suspend();
         let outcome = attempt(woken);
         if let Attempt::Failed(errno) = outcome {
             errno::set(errno);
         }
-        cancellation::restore(state);
+        cancellability.resume();
         let mut sleep = match outcome {
             Attempt::Fetched => return 0,
             Attempt::Failed(_) => return -1,
