@@ -179,6 +179,8 @@ fn a_destroyed_queue_is_freed_after_its_events_and_leaves_nothing_readable() {
                 let mut objects = objects.lock().unwrap();
                 objects.remove(&queue.handle());
                 queue.end_reports();
+                // The reader takes nothing meanwhile.
+                assert!(!is_readable(&channel), "nothing reports but a destroyed queue");
             }
             let owed = object.owed.lock().unwrap();
             drop(object.changed.wait_while(owed, |owed| *owed > 0).unwrap());
