@@ -66,6 +66,7 @@ impl Ring {
         Ok(LaneOffer {
             lane: number,
             mtu: config.path_mtu.map_or(most, |asked| asked.min(most)),
+            gap_reports: config.device.max_reorder_bytes > 0,
             next: endpoint(Side::Next, Some(&lane.record))?,
             previous: endpoint(Side::Previous, None)?,
         })
@@ -82,7 +83,8 @@ impl Ring {
             let problem = format!("lane {} does not exist", peer.lane);
             return Err(Error::Bootstrap { peer: "the bootstrap server".into(), problem });
         };
-        let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
+        let (path_mtu, gap_reports) = (Some(peer.mtu), peer.gap_reports);
+        let options = ConnectOptions { path_mtu, gap_reports, ..options(config) };
         lane.set_remote_staging(side, peer.endpoint.staging);
         if let Some(record) = peer.endpoint.record {
             lane.previous_record = record;

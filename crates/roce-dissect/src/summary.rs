@@ -103,7 +103,6 @@ fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
         return write!(f, " {message}");
     }
     if let Some(report) = roce.gap_report() {
-        f.write_str(if report.packets() == 0 { " takes reports" } else { "" })?;
         let mut runs = report.runs();
         return runs.try_for_each(|it| write!(f, " misses {} keeps {}", it.missing, it.kept));
     }

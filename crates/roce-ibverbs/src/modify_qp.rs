@@ -103,6 +103,7 @@ fn translate(asked: &ibv_qp_attr, mask: c_int) -> Result<QpAttributes, c_int> {
         rnr_retry: has(IBV_QP_RNR_RETRY).then_some(asked.rnr_retry),
         sqd_notify: has(IBV_QP_EN_SQD_ASYNC_NOTIFY).then_some(asked.en_sqd_async_notify != 0),
         q_key: has(IBV_QP_QKEY).then_some(asked.qkey),
+        gap_reports: None,
     })
 }
 

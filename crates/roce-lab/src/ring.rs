@@ -31,6 +31,7 @@ impl Default for RingOptions {
         let connection = ConnectOptions {
             path_mtu: roce_wire::PathMtu::B4096,
             ack_timeout: roce_transport::AckTimeout::new(14).expect("below 32"),
+            gap_reports: true,
             ..default_options()
         };
         Self { ring_config: RingConfig::default(), connection, keep_data: true }

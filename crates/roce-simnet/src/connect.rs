@@ -35,12 +35,14 @@ pub struct ConnectOptions {
     pub max_dest_rd_atomic: u8,
     /// Accesses that the peer may make.
     pub access: AccessFlags,
+    /// Both ends report gaps, which is of no standard.
+    pub gap_reports: bool,
     /// Capacities of each queue pair.
     pub cap: QpCap,
 }
 
 impl Default for ConnectOptions {
-    /// RC, MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses.
+    /// RC, MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses, no gap reports.
     fn default() -> Self {
         Self {
             service: Service::Rc,
@@ -55,6 +57,7 @@ impl Default for ConnectOptions {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             access: AccessFlags::ALL,
+            gap_reports: false,
             cap: QpCap::default(),
         }
     }
@@ -93,6 +96,7 @@ impl ConnectOptions {
                 rq_psn: is_connected.then_some(self.first_psn[1 - end]),
                 max_dest_rd_atomic: is_rc.then_some(self.max_dest_rd_atomic),
                 min_rnr_timer: is_rc.then_some(self.min_rnr_timer),
+                gap_reports: (is_rc && self.gap_reports).then_some(true),
                 ..QpAttributes::default()
             },
             QpAttributes {

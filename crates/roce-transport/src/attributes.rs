@@ -73,6 +73,10 @@ pub struct QpAttributes {
     pub sqd_notify: Option<bool>,
     /// Q_Key: a datagram queue pair takes only packets that carry it. Connections refuse it.
     pub q_key: Option<u32>,
+    /// The peer is an endpoint of this crate that keeps packets, and has set this too: both report gaps
+    /// with packets of no standard, beside their ACKs and NAKs. Reliable connections only; not set, every
+    /// packet is the standard's. The two ends agree on it out of band: no packet can.
+    pub gap_reports: Option<bool>,
 }
 
 /// The path to the peer. The addresses tell the peer's packets from others; the handle names the path

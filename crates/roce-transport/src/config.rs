@@ -23,9 +23,6 @@ pub struct EndpointConfig {
     /// Maximum bytes of packets that are kept since one before them is missing; 0: such packets are
     /// dropped. A queue pair keeps at most as many bytes as are left for others.
     pub max_reorder_bytes: usize,
-    /// Sends reports of gaps to peers that take them, and takes them itself: see
-    /// [`GapReport`](roce_wire::GapReport). Peers that keep no packets never hear of it.
-    pub gap_reports: bool,
     /// Congestion control.
     pub congestion: CongestionConfig,
     /// ACKs advertise credits, that is the number of receives posted.
@@ -66,7 +63,6 @@ impl Default for EndpointConfig {
             window: WindowConfig::default(),
             peer_window: PeerWindowConfig::default(),
             max_reorder_bytes: 4 << 20,
-            gap_reports: true,
             congestion: CongestionConfig::default(),
             advertise_credits: true,
         }

@@ -7,7 +7,7 @@ use roce_wire::{Psn, Qpn};
 
 use crate::congestion::{CongestionConfig, NotificationPoint};
 use crate::owed_ack::OwedAcks;
-use crate::owed_notice::{Notice, OwedNotice, OwedNotices};
+use crate::owed_cnp::{OwedCnp, OwedCnps};
 use crate::qp::context::QpContext;
 use crate::rc::FrameFeedback;
 use crate::rc::reorder_buffer::ReorderBudget;
@@ -22,7 +22,7 @@ pub(crate) struct Outputs<O> {
     /// ACKs of queue pairs that were reset or destroyed.
     pub(crate) owed_acks: OwedAcks,
     pub(crate) reorder_budget: ReorderBudget,
-    pub(crate) owed_notices: OwedNotices,
+    pub(crate) owed_cnps: OwedCnps,
     /// ACKs scheduled since the endpoint was made.
     pub(crate) acks_scheduled: u64,
     pub(crate) observer: O,
@@ -52,7 +52,7 @@ impl<O> Outputs<O> {
             counters: Counters::default(),
             owed_acks: OwedAcks::default(),
             reorder_budget: ReorderBudget::new(config.max_reorder_bytes),
-            owed_notices: OwedNotices::default(),
+            owed_cnps: OwedCnps::default(),
             acks_scheduled: 0,
             observer,
         }
@@ -91,17 +91,10 @@ impl<'a, O: Observer> Context<'a, O> {
         self.counters().np_ecn_marked_roce_packets += 1;
         let interval = Duration::from_micros(np_min_time_between_cnps.into());
         let is_due = point.on_marked(self.time, interval);
-        if is_due && np_enable {
-            self.notify(Notice::Cnp, qp);
+        if let Some((path, dest_qpn)) = qp.path_and_dest().filter(|_| is_due && np_enable) {
+            self.out.owed_cnps.push(OwedCnp { qpn: self.qpn, dest_qpn, path });
         }
         is_due
-    }
-
-    /// Sends `notice` to the peer.
-    pub(crate) fn notify(&mut self, notice: Notice, qp: &QpContext) {
-        if let Some((path, dest_qpn)) = qp.path_and_dest() {
-            self.out.owed_notices.push(OwedNotice { notice, qpn: self.qpn, dest_qpn, path });
-        }
     }
 
     /// Counts a dropped packet and reports it to the observer.
@@ -142,6 +135,8 @@ drop_reasons! {
     CnpIgnored rp_cnp_ignored,
     OutOfSequence out_of_seq_request,
     ReorderDuplicate reorder_duplicate,
+    ReorderDiffers reorder_differs,
+    ReorderTooFar reorder_too_far,
     GapReportIgnored gap_report_ignored,
     UnknownDuplicate unknown_duplicate,
     ResponseNeverRequested response_never_requested,

@@ -97,10 +97,14 @@ counters! {
     gap_report_sent,
     /// Gap reports received and used.
     gap_report_rcvd,
-    /// Dropped: gap reports of an unknown format, too old, or switched off.
+    /// Dropped: gap reports that were not agreed on, of an unknown format, or not of outstanding requests.
     gap_report_ignored,
     /// Dropped: the packet is kept already.
     reorder_duplicate,
+    /// Dropped: another packet of the same PSN is kept. One of the two is not the peer's.
+    reorder_differs,
+    /// Dropped: the packet is further ahead of the missing one than any sender goes.
+    reorder_too_far,
     /// NAKs sent: the request makes no sense here.
     nak_invalid_request,
     /// NAKs sent: access to memory refused.

@@ -30,7 +30,7 @@ mod instant;
 mod memory;
 mod observer;
 mod owed_ack;
-mod owed_notice;
+mod owed_cnp;
 
 mod qp;
 mod rc;

@@ -120,7 +120,7 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
 fn reports_of_gaps_are_not_kept() {
     for kind in [Kind::Write, Kind::Read] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], Options { gap_reports: true, ..Options::DEFAULT });
         Exchange::post(&mut world, [ends[1], ends[0]], kind, 128 * 256, 4);
         let first = Psn::new(Options::default().first_psn[1]).unwrap();
         let frames = (0..5000u32).map(|i| {

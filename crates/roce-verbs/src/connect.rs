@@ -46,6 +46,9 @@ pub struct ConnectOptions {
     pub hop_limit: u8,
     /// Static rate of an unreliable connection; see [`AddressVector::max_rate`].
     pub max_rate: Option<u64>,
+    /// The peer sets this too, and is a queue pair of this crate: both report gaps with packets of no
+    /// standard, so that a loss costs one packet. The two ends agree on it over a channel of their own.
+    pub gap_reports: bool,
 }
 
 impl Default for ConnectOptions {
@@ -66,6 +69,7 @@ impl Default for ConnectOptions {
             traffic_class: 0,
             hop_limit: 64,
             max_rate: None,
+            gap_reports: false,
         }
     }
 }
@@ -183,6 +187,7 @@ impl QueuePair {
             rq_psn: Some(first_psn),
             max_dest_rd_atomic: is_reliable.then_some(options.max_dest_rd_atomic),
             min_rnr_timer: is_reliable.then_some(options.min_rnr_timer),
+            gap_reports: (is_reliable && options.gap_reports).then_some(true),
             ..QpAttributes::default()
         };
         self.modify_with_path(&attributes, &path)

@@ -90,9 +90,6 @@ pub struct DeviceConfig {
     /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
     /// such packets. Default 4 MiB.
     pub max_reorder_bytes: usize,
-    /// Whether gap reports are exchanged with peers that keep packets and take them:
-    /// [`EndpointConfig::gap_reports`]. They have an opcode of no standard.
-    pub gap_reports: bool,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
     /// process ends. The file is replaced as a whole. Default: none.
@@ -112,7 +109,6 @@ impl Default for DeviceConfig {
             congestion: CongestionConfig::default(),
             link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
-            gap_reports: EndpointConfig::default().gap_reports,
             counter_file: None,
         }
     }
@@ -512,7 +508,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let mut behaviour = EndpointConfig {
         congestion: config.congestion,
         max_reorder_bytes: config.max_reorder_bytes,
-        gap_reports: config.gap_reports,
         ..EndpointConfig::default()
     };
     let speed = found.speed.filter(|mbits| *mbits > 0);

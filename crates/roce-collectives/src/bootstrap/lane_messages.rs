@@ -20,6 +20,8 @@ pub(crate) struct LaneEndpoint {
 pub(crate) struct LaneOffer {
     pub(crate) lane: u32,
     pub(crate) mtu: PathMtu,
+    /// The queue pairs can report gaps, and take reports.
+    pub(crate) gap_reports: bool,
     /// The end towards the next rank, with the window record.
     pub(crate) next: LaneEndpoint,
     /// The end towards the previous rank.
@@ -31,6 +33,8 @@ pub(crate) struct LaneOffer {
 pub(crate) struct LanePeer {
     pub(crate) lane: u32,
     pub(crate) mtu: PathMtu,
+    /// Both queue pairs report gaps.
+    pub(crate) gap_reports: bool,
     pub(crate) endpoint: LaneEndpoint,
 }
 
@@ -41,6 +45,7 @@ const STAGING: (&str, &str) = ("slots", "key");
 impl LaneOffer {
     pub(crate) fn to_message(self) -> Message {
         let message = Message::new("LANE").with("lane", self.lane).with("mtu", self.mtu.bytes());
+        let message = write_gap_reports(message, self.gap_reports);
         let message = write_endpoint(message, "next.", &self.next);
         write_endpoint(message, "prev.", &self.previous)
     }
@@ -49,6 +54,7 @@ impl LaneOffer {
         Ok(Self {
             lane: message.number_as("lane")?,
             mtu: read_mtu(message)?,
+            gap_reports: reads_gap_reports(message),
             next: read_endpoint(message, "next.", true)?,
             previous: read_endpoint(message, "prev.", false)?,
         })
@@ -70,7 +76,9 @@ impl LanePeer {
     }
 
     fn head(word: &str, mine: &LaneOffer, theirs: &LaneOffer) -> Message {
-        Message::new(word).with("lane", mine.lane).with("mtu", mine.mtu.min(theirs.mtu).bytes())
+        let mtu = mine.mtu.min(theirs.mtu).bytes();
+        let message = Message::new(word).with("lane", mine.lane).with("mtu", mtu);
+        write_gap_reports(message, mine.gap_reports && theirs.gap_reports)
     }
 
     /// Parses a `NEXT` or `PREV`.
@@ -79,9 +87,19 @@ impl LanePeer {
         Ok(Self {
             lane: message.number_as("lane")?,
             mtu: read_mtu(message)?,
+            gap_reports: reads_gap_reports(message),
             endpoint: read_endpoint(message, "", has_record)?,
         })
     }
+}
+
+/// A rank that knows no gap reports leaves the field out, and ignores it.
+fn write_gap_reports(message: Message, agreed: bool) -> Message {
+    if agreed { message.with("reports", 1) } else { message }
+}
+
+fn reads_gap_reports(message: &Message) -> bool {
+    message.value("reports") == Some("1")
 }
 
 fn write_endpoint(message: Message, prefix: &str, endpoint: &LaneEndpoint) -> Message {
@@ -154,6 +172,7 @@ pub(crate) mod tests {
         LaneOffer {
             lane,
             mtu,
+            gap_reports: true,
             next: endpoint(2 * lane, true),
             previous: endpoint(2 * lane + 1, false),
         }
@@ -173,9 +192,28 @@ pub(crate) mod tests {
     fn neighbours_learn_the_end_that_faces_them_and_the_smaller_mtu() {
         let (mine, theirs) = (offer(1, 0), offer(1, 1));
         let next = LanePeer::from_message(&LanePeer::next_of(&mine, &theirs)).unwrap();
-        assert_eq!(next, LanePeer { lane: 1, mtu: PathMtu::B1024, endpoint: theirs.previous });
+        let peer =
+            |endpoint| LanePeer { lane: 1, mtu: PathMtu::B1024, gap_reports: true, endpoint };
+        assert_eq!(next, peer(theirs.previous));
         let previous = LanePeer::from_message(&LanePeer::previous_of(&theirs, &mine)).unwrap();
-        assert_eq!(previous, LanePeer { lane: 1, mtu: PathMtu::B1024, endpoint: mine.next });
+        assert_eq!(previous, peer(mine.next));
+    }
+
+    #[test]
+    fn neighbours_agree_on_gap_reports_only_if_both_offer_them() {
+        for [mine, theirs] in [[true, true], [true, false], [false, true], [false, false]] {
+            let offer = |gap_reports, rank| LaneOffer { gap_reports, ..offer(1, rank) };
+            let (ours, other) = (offer(mine, 0), offer(theirs, 1));
+            for message in [LanePeer::next_of(&ours, &other), LanePeer::previous_of(&other, &ours)]
+            {
+                let peer = LanePeer::from_message(&message).unwrap();
+                assert_eq!(peer.gap_reports, mine && theirs);
+            }
+        }
+        // That of a peer that knows none.
+        let offer = offer(1, 0).to_message().to_string().replace(" reports=1", "");
+        let read = LaneOffer::from_message(&Message::parse(&offer).unwrap()).unwrap();
+        assert!(!read.gap_reports);
     }
 
     #[test]

@@ -379,6 +379,10 @@ impl<O: Observer> Endpoint<O> {
     /// response that is there already might be missed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let time = self.advance(now);
+        if self.out.reorder_budget.take_check(time) {
+            let budget = &mut self.out.reorder_budget;
+            self.qps.iter_mut().flatten().for_each(|slot| slot.queue_pair.drop_idle(budget));
+        }
         self.scheduler.handle_timeout(&mut self.qps, time);
         while let Some((index, peer)) = self.scheduler.take_due(&mut self.qps, time) {
             let Some(qpn) = self.qps[index].as_ref().map(|slot| slot.qpn) else { continue };
@@ -427,6 +431,7 @@ impl<O: Observer> Endpoint<O> {
     /// was posted and not sent, since the interface is full: from the call on a timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let at = self.scheduler.poll_timeout(self.time.latest());
+        let at = at.into_iter().chain(self.out.reorder_budget.check_at()).min();
         at.map(|at| self.time.to_driver(at))
     }
 

@@ -343,6 +343,13 @@ impl QueuePair {
         }
     }
 
+    /// Drops packets that have been kept for long without progress.
+    pub(super) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
+        if let Self::Rc(rc) = self {
+            rc.drop_idle(budget);
+        }
+    }
+
     /// Drops the packets that are kept behind a missing one.
     pub(super) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
         if let Self::Rc(rc) = self {

@@ -6,7 +6,7 @@ use super::Endpoint;
 use crate::context::Context;
 use crate::endpoint::scheduler::Selected;
 use crate::owed_ack::OwedAck;
-use crate::owed_notice::{Notice, OwedNotice};
+use crate::owed_cnp::OwedCnp;
 use crate::rc::TxPending;
 use crate::train::TrainWriter;
 use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
@@ -91,7 +91,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn has_pending_transmit(&self) -> bool {
         self.scheduler.has_runnable()
             || !self.out.owed_acks.is_empty()
-            || !self.out.owed_notices.is_empty()
+            || !self.out.owed_cnps.is_empty()
     }
 
     /// Returns true if [`poll_transmit`](Self::poll_transmit) needs the current time, since what it
@@ -145,8 +145,8 @@ impl<O: Observer> Endpoint<O> {
                 return Some(transmit);
             }
         }
-        while let Some(owed) = self.out.owed_notices.pop() {
-            if let Some(transmit) = self.transmit_notice(owed, now, buf, sealer) {
+        while let Some(owed) = self.out.owed_cnps.pop() {
+            if let Some(transmit) = self.transmit_cnp(owed, now, buf, sealer) {
                 return Some(transmit);
             }
         }
@@ -216,18 +216,17 @@ impl<O: Observer> Endpoint<O> {
         self.sent_alone(Transmit::single(qpn, dest_qpn, path, train.len()), now)
     }
 
-    /// Writes a notice. One whose transmit queue is full is dropped: more marked packets draw another CNP.
+    /// Writes a CNP. One whose transmit queue is full is dropped: more marked packets draw another CNP.
     #[cold]
-    fn transmit_notice(
+    fn transmit_cnp(
         &mut self,
-        owed: OwedNotice,
+        owed: OwedCnp,
         now: Instant,
         buf: &mut [u8],
         sealer: &mut dyn PacketSealer,
     ) -> Option<Transmit> {
-        let OwedNotice { notice, qpn, dest_qpn, path } = owed;
-        let is_cnp = notice == Notice::Cnp;
-        let traffic_class = is_cnp.then_some(self.config.congestion.np_cnp_dscp << 2);
+        let OwedCnp { qpn, dest_qpn, path } = owed;
+        let traffic_class = Some(self.config.congestion.np_cnp_dscp << 2);
         let queue = sealer.transmit_queue(dest_qpn, path, traffic_class);
         if queue.is_some_and(|queue| self.scheduler.is_suspended(queue)) {
             return None;
@@ -238,7 +237,7 @@ impl<O: Observer> Endpoint<O> {
         train.finish();
         let single = Transmit::single(qpn, dest_qpn, path, train.len());
         let transmit = self.sent_alone(Transmit { traffic_class, ..single }, now)?;
-        self.out.counters.np_cnp_sent += u64::from(is_cnp);
+        self.out.counters.np_cnp_sent += 1;
         Some(transmit)
     }
 

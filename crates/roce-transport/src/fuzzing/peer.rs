@@ -527,6 +527,8 @@ impl Side {
                 rq_psn: is_connected.then_some(link.first_psn[1 - self.index]),
                 max_dest_rd_atomic: is_rc.then_some(link.max_rd_atomic),
                 min_rnr_timer: is_rc.then_some(link.rnr_timer),
+                // Both with and without.
+                gap_reports: is_rc.then_some(link.max_rd_atomic.is_multiple_of(2)),
                 ..QpAttributes::default()
             },
             QpAttributes {

@@ -23,6 +23,7 @@ pub(super) struct Settings {
     pub(super) timers: u8,
     pub(super) is_sending: bool,
     pub(super) signal_all: bool,
+    pub(super) gap_reports: bool,
     pub(super) max_packets: usize,
 }
 
@@ -59,6 +60,7 @@ impl Settings {
             timers: script.byte(),
             is_sending: always_sends || flags & 1 == 0,
             signal_all: flags & 2 == 0,
+            gap_reports: psn & 0x20 == 0,
             max_packets: if flags & 4 == 0 { 16 } else { 1 },
         };
         let window = script.pick(&[2, 4, 16, 128]);
@@ -116,6 +118,7 @@ impl Settings {
                 rq_psn: first_psn.filter(|_| is_connected),
                 max_dest_rd_atomic: max_rd_atomic,
                 min_rnr_timer: RnrTimer::new(self.timers & 0x1f).filter(|_| is_rc),
+                gap_reports: is_rc.then_some(self.gap_reports),
                 ..QpAttributes::default()
             },
             QpAttributes {
@@ -159,6 +162,7 @@ impl Settings {
             rnr_retry: bit(15).then_some(value & 0xf),
             sqd_notify: bit(16).then_some(value & 1 == 1),
             q_key: bit(17).then_some(Q_KEY),
+            gap_reports: bit(18).then_some(value & 1 == 1),
         }
     }
 }

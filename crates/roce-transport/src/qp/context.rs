@@ -41,6 +41,8 @@ pub(crate) struct QpParams {
     pub(crate) rnr_retry: Option<u8>,
     pub(crate) sqd_notify: bool,
     pub(crate) q_key: u32,
+    /// Both ends report gaps.
+    pub(crate) gap_reports: bool,
 }
 
 impl QpParams {
@@ -57,6 +59,7 @@ impl QpParams {
         rnr_retry: Some(0),
         sqd_notify: false,
         q_key: 0,
+        gap_reports: false,
     };
 
     /// Sets the parameters that `asked` contains.
@@ -93,6 +96,9 @@ impl QpParams {
         }
         if let Some(q_key) = asked.q_key {
             self.q_key = q_key;
+        }
+        if let Some(agreed) = asked.gap_reports {
+            self.gap_reports = agreed;
         }
     }
 }

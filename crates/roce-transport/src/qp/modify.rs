@@ -58,6 +58,7 @@ attributes! {
     RnrRetry = rnr_retry,
     SqdNotify = sqd_notify,
     QKey = q_key,
+    GapReports = gap_reports,
 }
 
 use Attribute::*;
@@ -95,7 +96,7 @@ const fn rc_transition(from: QpState, to: QpState) -> Option<Transition> {
         (Init, Init) => row(&[], &[PkeyIndex, Port, Access]),
         (Init, ReadyToReceive) => row(
             &[Path, PathMtu, DestQpn, RqPsn, MaxDestRdAtomic, MinRnrTimer],
-            &[Access, PkeyIndex],
+            &[Access, PkeyIndex, GapReports],
         ),
         (ReadyToReceive, ReadyToSend) => row(
             &[AckTimeout, RetryCount, RnrRetry, SqPsn, MaxRdAtomic],
@@ -257,6 +258,7 @@ mod tests {
             RnrRetry => asked.rnr_retry = Some(7),
             SqdNotify => asked.sqd_notify = Some(true),
             QKey => asked.q_key = Some(1),
+            GapReports => asked.gap_reports = Some(true),
         }
         asked
     }

@@ -14,6 +14,10 @@ impl RcQueuePair {
         error: ResponderError,
         cx: &mut Context<'_, O>,
     ) {
+        if matches!(error, ResponderError::CannotInvalidate) {
+            // Whether it asks for an ACK or not: it is the last packet that gets one.
+            self.responder.schedule_ack(cx);
+        }
         if let ResponderError::Fault(fault) = error {
             let code = fault.nak_code();
             let psn = self.responder.expected;

@@ -1,6 +1,6 @@
 //! A verified packet that outlives its frame.
 
-use roce_wire::{Headers, ICRC_LEN, Packet, PathMtu, Verified, opcode};
+use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Packet, PathMtu, Verified, opcode};
 
 use crate::qp::send_queue::packets_for;
 
@@ -26,6 +26,19 @@ impl KeptPacket {
         }
         let len = self.parts().0.reth.map_or(0, |reth| reth.len);
         packets_for(u64::from(len), mtu)
+    }
+
+    /// Returns true if `packet`, of the same PSN, asks for or brings the same. A packet that is sent again
+    /// may differ in the bits for ACKs and congestion, and a response in its place in the response too.
+    pub(crate) fn is_repeated_by(&self, packet: &Packet<'_, Verified>) -> bool {
+        let (headers, payload) = self.parts();
+        let again = packet.headers();
+        if headers.bth.opcode.info().is_request() {
+            let bytes = &packet.bytes()[..Self::len_of(packet)];
+            return headers.bth.opcode == again.bth.opcode
+                && self.bytes.get(BTH_LEN..) == bytes.get(BTH_LEN..);
+        }
+        headers.atomic_ack == again.atomic_ack && payload == packet.payload()
     }
 
     /// Returns the bytes that `packet` takes as a kept one.

@@ -7,6 +7,24 @@
 //! | `responder` | executes new requests and responds to repeated ones; `response_writer` writes the responses |
 //! | `reorder_buffer` | keeps packets that arrived before a missing one |
 //! | `flush` | failure of requests, and of the queue pair |
+//!
+//! # Order, loss and reports
+//!
+//! What a peer, or a host that forges its address, can make a queue pair keep, and believe:
+//!
+//! - **Which packets.** A request up to 4096 PSNs ahead of the expected one, and a response up to 4096 PSNs ahead
+//!   of the oldest that is outstanding. Everything else is dropped. A request further ahead draws a NAK
+//!   once nothing in order has arrived for 100 µs. Of two packets of one PSN the first counts.
+//! - **How much.** Of [`max_reorder_bytes`](crate::EndpointConfig::max_reorder_bytes) a queue pair keeps at most
+//!   as much as it leaves for others, and all queue pairs of a peer address at most three quarters. Where
+//!   room is needed, packets of the queue pair that are farther ahead make it.
+//! - **How long.** Until their turn comes, and 100 to 200 ms without progress.
+//! - **Belief.** A requester takes the peer for one that keeps packets if the two ends have agreed on gap reports,
+//!   or after it has seen twice what no peer that goes back N can say (`completer::keeping_peer`). One disproof
+//!   ends that for the connection.
+//! - **Reports.** They are sent, and taken, only by queue pairs that have agreed on them out of band, for
+//!   outstanding requests, and beside the ACKs and NAKs of the standard.
+//! - **Marks.** A marked packet counts only if its PSN is one that the peer can be at.
 
 mod completer;
 mod flush;
@@ -15,7 +33,7 @@ pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
 
-use roce_wire::{Ecn, GapReport, Operation, Packet, Service, Verified};
+use roce_wire::{Ecn, GapReport, Operation, Packet, Psn, Service, Verified};
 
 use self::reorder_buffer::ReorderBudget;
 use self::requester::Requester;
@@ -209,7 +227,7 @@ impl RcQueuePair {
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
         self.qp.note_established(cx);
         if packet.ecn() == Ecn::CongestionExperienced {
-            self.on_marked(bth.opcode.info().operation, cx);
+            self.on_marked(bth.opcode.info().operation, bth.psn, cx);
         }
         let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
@@ -223,10 +241,19 @@ impl RcQueuePair {
         }
     }
 
-    /// A packet of the peer was marked.
+    /// A packet was marked. One whose PSN the peer cannot be at is not the peer's.
     #[cold]
     #[inline(never)]
-    fn on_marked<O: Observer>(&mut self, operation: Operation, cx: &mut Context<'_, O>) {
+    fn on_marked<O: Observer>(&mut self, operation: Operation, psn: Psn, cx: &mut Context<'_, O>) {
+        let is_plausible = match operation {
+            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAck => {
+                self.requester.outstanding(psn).is_some()
+            }
+            _ => self.responder.is_plausible(psn),
+        };
+        if !is_plausible {
+            return;
+        }
         let is_due = cx.on_marked(&mut self.notification, &self.qp);
         match operation {
             // The peer sends as much as was requested, so the requester reacts itself.
@@ -259,7 +286,7 @@ impl RcQueuePair {
         self.requester.on_cnp(&self.qp, cx);
     }
 
-    /// Handles a gap report, or that the peer takes them.
+    /// Handles a gap report.
     pub(crate) fn handle_gap_report<O: Observer>(
         &mut self,
         packet: &Packet<'_, Verified>,
@@ -270,17 +297,17 @@ impl RcQueuePair {
             return cx.dropped(psn, cause);
         }
         cx.counters().rcvd_pkts += 1;
-        let report = GapReport::parse(packet.payload()).filter(|_| cx.config.gap_reports);
-        let Some(report) = report else { return cx.dropped(psn, DropReason::GapReportIgnored) };
-        if report.packets() == 0 {
-            self.responder.peer_takes_reports = true;
-            return;
-        }
-        if !self.qp.state.is_sending() {
-            return cx.dropped(psn, DropReason::GapReportIgnored);
-        }
         let Self { qp, requester, timers, .. } = self;
-        requester.handle_gap_report(qp, timers, psn, report, cx);
+        match GapReport::parse(packet.payload()).filter(|_| qp.params.gap_reports) {
+            Some(report) => requester.handle_gap_report(qp, timers, psn, report, cx),
+            None => cx.dropped(psn, DropReason::GapReportIgnored),
+        }
+    }
+
+    /// Drops packets that have been kept for long without progress.
+    pub(crate) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
+        self.requester.drop_idle(budget);
+        self.responder.drop_idle(budget);
     }
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.
@@ -491,6 +518,15 @@ mod tests {
 
     #[test]
     fn an_idle_queue_pair_takes_less_than_a_kilobyte() {
+        eprintln!(
+            "SZ qp {} req {} resp {} rec {} loss {} timers {}",
+            size_of::<QpContext>(),
+            size_of::<Requester>(),
+            size_of::<Responder>(),
+            size_of::<crate::rc::requester::Requester>(),
+            size_of::<crate::rc::completer::loss_recovery::LossRecovery>(),
+            size_of::<Timers>()
+        );
         let len = size_of::<RcQueuePair>();
         assert!(len <= 1024, "{len} bytes");
     }

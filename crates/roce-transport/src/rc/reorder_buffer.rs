@@ -1,28 +1,34 @@
 //! Packets that arrived before a missing one, kept until it arrives.
 
-use std::collections::VecDeque;
+use core::net::IpAddr;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
 use std::iter;
 
 use roce_wire::{GapRun, Packet, PathMtu, Psn, Verified};
 
+use crate::Instant;
 use crate::rc::kept_packet::KeptPacket;
 
 /// The packets of one direction of a queue pair that arrived out of order, by their PSNs.
 ///
-/// Three limits bound it: the endpoint's bytes, as many bytes as the endpoint has left, so that one
-/// queue pair never takes more than half, and [`MAX_PACKETS`].
+/// `rc/mod.rs` says what bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderBuffer(
     /// `None` without packets: an idle queue pair holds no memory for them.
     Option<Box<Packets>>,
 );
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Packets {
     /// In the order of PSNs, each once.
     by_psn: VecDeque<(Psn, KeptPacket)>,
     /// Charged to the budget.
     bytes: usize,
+    /// Address to which they are charged.
+    peer: IpAddr,
+    /// The expected PSN when ages were checked last.
+    checked_at: Option<Psn>,
 }
 
 /// The bytes that all reorder buffers of an endpoint may hold.
@@ -30,6 +36,10 @@ struct Packets {
 pub(crate) struct ReorderBudget {
     limit: usize,
     used: usize,
+    /// Bytes of each peer that has some.
+    by_peer: HashMap<IpAddr, usize>,
+    /// When the ages of what is kept are checked next; `None` while nothing is kept.
+    check_at: Option<Instant>,
 }
 
 /// What became of a packet that arrived out of order.
@@ -38,20 +48,27 @@ pub(crate) enum Arrival {
     Kept,
     /// It is kept already.
     Duplicate,
+    /// Another packet of this PSN is kept.
+    Differs,
     /// There is no room for it.
     NoRoom,
+    /// No sender is so far ahead.
+    TooFar,
 }
 
-/// Maximum packets that a queue pair keeps: an insertion moves half of their entries at most.
-const MAX_PACKETS: usize = 4096;
+/// Maximum distance between the missing packet and one behind it that is kept, in PSNs. A sender of this
+/// crate has 2048 packets in flight. An insertion moves half as many entries at most.
+pub(crate) const MAX_AHEAD: u32 = 4096;
+/// How often ages are checked. What is kept goes at the second check in a row without progress.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// What a packet costs beside its own bytes: its entry, in a queue that may be half empty, and its
 /// place on the heap.
 const PACKET_OVERHEAD: usize = 80;
 
 impl ReorderBudget {
     /// A budget of `limit` bytes; with 0 nothing is kept.
-    pub(crate) const fn new(limit: usize) -> Self {
-        Self { limit, used: 0 }
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, used: 0, by_peer: HashMap::new(), check_at: None }
     }
 
     /// Bytes charged by all queue pairs.
@@ -59,9 +76,41 @@ impl ReorderBudget {
         self.used
     }
 
-    /// Returns true if a buffer that holds `held` bytes may hold `more`.
-    const fn admits(&self, held: usize, more: usize) -> bool {
+    /// When [`take_check`](Self::take_check) has something to do.
+    pub(crate) const fn check_at(&self) -> Option<Instant> {
+        self.check_at
+    }
+
+    /// Returns true if the ages of what is kept are to be checked now.
+    pub(crate) fn take_check(&mut self, now: Instant) -> bool {
+        let is_due = self.check_at.is_some_and(|at| at <= now);
+        if is_due {
+            self.check_at = (self.used > 0).then(|| now + CHECK_INTERVAL);
+        }
+        is_due
+    }
+
+    /// Returns true if a buffer that holds `held` bytes of `peer` may hold `more`.
+    fn admits(&self, held: usize, more: usize, peer: IpAddr) -> bool {
+        let of_peer = self.by_peer.get(&peer).copied().unwrap_or(0);
         held + more <= self.limit.saturating_sub(self.used + more)
+            && of_peer + more <= self.limit / 4 * 3
+    }
+
+    fn charge(&mut self, bytes: usize, peer: IpAddr, now: Instant) {
+        self.used += bytes;
+        *self.by_peer.entry(peer).or_default() += bytes;
+        self.check_at.get_or_insert(now + CHECK_INTERVAL);
+    }
+
+    fn release(&mut self, bytes: usize, peer: IpAddr) {
+        self.used -= bytes;
+        if let Some(of_peer) = self.by_peer.get_mut(&peer) {
+            *of_peer -= bytes;
+            if *of_peer == 0 {
+                self.by_peer.remove(&peer);
+            }
+        }
     }
 }
 
@@ -71,29 +120,52 @@ impl ReorderBuffer {
         self.0.is_none()
     }
 
-    /// Keeps `packet`, whose PSN is behind `expected`.
+    /// Keeps `packet`, whose PSN is behind `expected`. Where room is needed, packets of this buffer that
+    /// are further ahead make it.
     pub(crate) fn keep(
         &mut self,
         packet: &Packet<'_, Verified>,
         expected: Psn,
         budget: &mut ReorderBudget,
+        now: Instant,
     ) -> Arrival {
-        let psn = packet.headers().bth.psn;
+        let (psn, peer) = (packet.headers().bth.psn, packet.source());
+        if psn.distance_from(expected) > MAX_AHEAD as i32 {
+            return Arrival::TooFar;
+        }
         let kept = self.0.as_deref();
         let index = kept.map_or(0, |it| it.index_of(psn, expected));
-        if kept.and_then(|it| it.by_psn.get(index)).is_some_and(|(other, _)| *other == psn) {
-            return Arrival::Duplicate;
+        if let Some((_, other)) = kept.and_then(|it| it.by_psn.get(index)).filter(|it| it.0 == psn)
+        {
+            return if other.is_repeated_by(packet) {
+                Arrival::Duplicate
+            } else {
+                Arrival::Differs
+            };
         }
-        let (packets, bytes) = kept.map_or((0, 0), |it| (it.by_psn.len(), it.bytes));
         let charge = KeptPacket::len_of(packet) + PACKET_OVERHEAD;
-        if packets >= MAX_PACKETS || !budget.admits(bytes, charge) {
-            return Arrival::NoRoom;
+        while !budget.admits(self.0.as_deref().map_or(0, |it| it.bytes), charge, peer) {
+            let kept = self.0.as_deref_mut();
+            let Some(kept) = kept.filter(|it| it.by_psn.len() > index) else {
+                self.0.take_if(|it| it.by_psn.is_empty());
+                return Arrival::NoRoom;
+            };
+            let farthest = kept.by_psn.pop_back();
+            kept.release(farthest.as_ref().map(|it| &it.1), budget);
         }
-        let kept = self.0.get_or_insert_default();
+        let kept = self.0.get_or_insert_with(|| Box::new(Packets::of(peer)));
         kept.by_psn.insert(index, (psn, KeptPacket::from(packet)));
         kept.bytes += charge;
-        budget.used += charge;
+        budget.charge(charge, kept.peer, now);
         Arrival::Kept
+    }
+
+    /// Drops all packets if nothing has arrived that closes the gap before them since the last check.
+    pub(crate) fn drop_idle(&mut self, expected: Psn, budget: &mut ReorderBudget) {
+        let Some(kept) = self.0.as_deref_mut() else { return };
+        if kept.checked_at.replace(expected) == Some(expected) {
+            self.clear(budget);
+        }
     }
 
     /// Takes the packet `expected`, if it is kept. Those before it are not needed any more.
@@ -105,9 +177,7 @@ impl ReorderBuffer {
                 return None;
             }
             let (_, packet) = kept.by_psn.pop_front()?;
-            let charge = packet.len() + PACKET_OVERHEAD;
-            kept.bytes -= charge;
-            budget.used -= charge;
+            kept.release(Some(&packet), budget);
             if kept.by_psn.is_empty() {
                 self.0 = None;
             }
@@ -145,11 +215,28 @@ impl ReorderBuffer {
 
     /// Drops all packets.
     pub(crate) fn clear(&mut self, budget: &mut ReorderBudget) {
-        budget.used -= self.0.take().map_or(0, |it| it.bytes);
+        if let Some(kept) = self.0.take() {
+            budget.release(kept.bytes, kept.peer);
+        }
     }
 }
 
 impl Packets {
+    fn of(peer: IpAddr) -> Self {
+        Self { by_psn: VecDeque::new(), bytes: 0, peer, checked_at: None }
+    }
+
+    /// Gives back what `packet` was charged, which was taken out.
+    fn release(&mut self, packet: Option<&KeptPacket>, budget: &mut ReorderBudget) {
+        let charge = packet.map_or(0, |it| it.len() + PACKET_OVERHEAD);
+        self.bytes -= charge;
+        budget.release(charge, self.peer);
+        // The overhead that is charged is that of a queue half full.
+        if self.by_psn.capacity() > 64 + 4 * self.by_psn.len() {
+            self.by_psn.shrink_to(2 * self.by_psn.len());
+        }
+    }
+
     /// The position of the first packet that is not before `psn`; mostly that is the end.
     fn index_of(&self, psn: Psn, expected: Psn) -> usize {
         let is_last = self.by_psn.back().is_none_or(|(last, _)| psn.distance_from(*last) > 0);
@@ -170,10 +257,10 @@ mod tests {
     const EXPECTED: Psn = Psn::wrapping(0xff_ff00);
     const CHARGE: usize = 12 + PACKET_OVERHEAD;
 
-    fn frame(ahead: u32) -> Vec<u8> {
+    fn frame(ahead: u32, peer: u8) -> Vec<u8> {
         let psn = EXPECTED.advanced_by(ahead);
         let bth = Bth::new(opcode::RC_SEND_ONLY, Qpn::new(7).unwrap(), psn);
-        let outer = OuterHeaders::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let outer = OuterHeaders::new([10, 0, 0, peer].into(), [10, 0, 0, 2].into());
         let mut bytes = vec![0; outer.len()];
         bytes.extend(bth.to_bytes());
         bytes.extend([0; ICRC_LEN]);
@@ -183,9 +270,19 @@ mod tests {
     }
 
     fn keep(buffer: &mut ReorderBuffer, ahead: u32, budget: &mut ReorderBudget) -> Arrival {
-        let bytes = frame(ahead);
+        keep_of(1, buffer, ahead, budget)
+    }
+
+    fn keep_of(
+        peer: u8,
+        buffer: &mut ReorderBuffer,
+        ahead: u32,
+        budget: &mut ReorderBudget,
+    ) -> Arrival {
+        let bytes = frame(ahead, peer);
         let frame = Frame::parse(&bytes).unwrap();
-        buffer.keep(&frame.packet().unwrap().verify_icrc().unwrap(), EXPECTED, budget)
+        let packet = frame.packet().unwrap().verify_icrc().unwrap();
+        buffer.keep(&packet, EXPECTED, budget, Instant::default())
     }
 
     fn psn_of(packet: &KeptPacket) -> Psn {
@@ -218,12 +315,13 @@ mod tests {
     fn a_queue_pair_never_holds_more_than_the_endpoint_has_left() {
         let mut budget = ReorderBudget::new(12 * CHARGE);
         let mut counts = vec![];
-        let mut buffers: Vec<_> = (0..3).map(|_| ReorderBuffer::default()).collect();
-        for buffer in &mut buffers {
-            let kept = (1..100).take_while(|it| keep(buffer, *it, &mut budget) == Arrival::Kept);
+        let mut buffers: Vec<_> = (0..4).map(|_| ReorderBuffer::default()).collect();
+        for (buffer, peer) in buffers.iter_mut().zip([1, 1, 1, 2]) {
+            let kept =
+                (1..100).take_while(|it| keep_of(peer, buffer, *it, &mut budget) == Arrival::Kept);
             counts.push(kept.count());
         }
-        assert_eq!(counts, [6, 3, 1], "always some for the next");
+        assert_eq!(counts, [6, 3, 0, 1], "always some for the next, and a quarter for other peers");
         buffers.iter_mut().for_each(|it| it.clear(&mut budget));
         assert_eq!(budget.used(), 0);
         assert_eq!(keep(&mut buffers[0], 1, &mut ReorderBudget::new(0)), Arrival::NoRoom);
@@ -241,9 +339,43 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_packets_is_bounded_too() {
+    fn packets_further_ahead_than_any_sender_goes_are_not_kept() {
         let (mut buffer, mut budget) = (ReorderBuffer::default(), ReorderBudget::new(1 << 30));
-        let kept = (1..5000).filter(|it| keep(&mut buffer, *it, &mut budget) == Arrival::Kept);
-        assert_eq!(kept.count(), MAX_PACKETS);
+        for ahead in 1..5000 {
+            let is_near = ahead <= MAX_AHEAD;
+            let expected = if is_near { Arrival::Kept } else { Arrival::TooFar };
+            assert_eq!(keep(&mut buffer, ahead, &mut budget), expected, "{ahead}");
+        }
+        assert_eq!(keep(&mut buffer, (1 << 23) - 1, &mut budget), Arrival::TooFar);
+    }
+
+    #[test]
+    fn where_room_is_needed_the_packets_furthest_ahead_make_it() {
+        let (mut buffer, mut budget) = (ReorderBuffer::default(), ReorderBudget::new(8 * CHARGE));
+        for ahead in [10, 30, 20, 40] {
+            assert_eq!(keep(&mut buffer, ahead, &mut budget), Arrival::Kept);
+        }
+        assert_eq!(keep(&mut buffer, 50, &mut budget), Arrival::NoRoom);
+        assert_eq!(keep(&mut buffer, 25, &mut budget), Arrival::Kept);
+        let ahead: Vec<_> = buffer.psns_from(EXPECTED, EXPECTED).collect();
+        assert_eq!(ahead, [10, 20, 25, 30].map(|it| EXPECTED.advanced_by(it)));
+        assert_eq!(budget.used(), 4 * CHARGE);
+    }
+
+    #[test]
+    fn what_is_kept_goes_at_the_second_check_without_progress() {
+        let (mut buffer, mut budget) = (ReorderBuffer::default(), ReorderBudget::new(1 << 20));
+        assert!(!budget.take_check(Instant::from_nanos(u64::MAX)), "nothing is kept");
+        keep(&mut buffer, 5, &mut budget);
+        let at = budget.check_at().unwrap();
+        assert!(!budget.take_check(Instant::default()) && budget.take_check(at));
+        buffer.drop_idle(EXPECTED, &mut budget);
+        buffer.drop_idle(EXPECTED.advanced_by(1), &mut budget);
+        assert!(!buffer.is_empty());
+        buffer.drop_idle(EXPECTED.advanced_by(1), &mut budget);
+        assert!(buffer.is_empty());
+        assert_eq!(budget.used(), 0);
+        assert!(budget.take_check(budget.check_at().unwrap()));
+        assert_eq!(budget.check_at(), None);
     }
 }

@@ -54,7 +54,7 @@ fn a_ring_that_overflows_where_trains_are_cut_overflows_once() {
 #[test]
 fn trains_that_arrive_whole_are_not_taken_for_cut() {
     let mut world = World::new(2, config(true));
-    let options = Options { path_mtu: PathMtu::B1024, ..OPTIONS };
+    let options = Options { path_mtu: PathMtu::B1024, gap_reports: true, ..OPTIONS };
     let (lost, took) = send(&mut world, options);
     assert_eq!(lost, 0, "{took}\n{}", world.report());
     assert!(took < IDEAL * 5 / 4, "{took} of {IDEAL} ns\n{}", world.report());

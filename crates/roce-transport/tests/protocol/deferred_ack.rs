@@ -258,7 +258,7 @@ fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
             }
         }
         let began = world.now();
-        world.run_until(|world| world.counter(1, "rcvd_pkts") as usize == before + count);
+        world.run_until(|world| world.counter(1, "rcvd_pkts") as usize >= before + count);
         let took = world.now().saturating_since(began);
         assert!(took <= SOON, "{took:?} after {count}\n{}", world.report());
         assert_eq!(ends[0].counter(&world, "tail_probe"), 1);

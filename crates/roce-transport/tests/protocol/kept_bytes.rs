@@ -90,7 +90,8 @@ fn peers_that_send_all_but_the_first_packet_on_many_queue_pairs_fill_no_more_tha
     assert_eq!(limit, 4 << 20);
     let (mut world, mut victims) = victims(limit);
     attack(&mut world, &mut victims, limit);
-    assert!(held(&world) > limit / 10 * 9, "{} bytes", held(&world));
+    let share = limit / 4 * 3;
+    assert!(held(&world) <= share && held(&world) > share / 10 * 9, "{} bytes", held(&world));
     assert_eq!(held(&world), victims.iter().map(|it| it.kept).sum());
     let kept = victims.iter().map(|it| it.kept);
     let (least, most) = (kept.clone().min().unwrap(), kept.max().unwrap());

@@ -95,12 +95,14 @@ fn a_kept_packet_that_comes_again_is_dropped_and_the_first_one_counts() {
     world.forge(0, 1, &send(ends[1], 1));
     let held = world.nodes[1].endpoint.reorder_bytes();
     for _ in 0..5 {
+        world.forge(0, 1, &send(ends[1], 1));
         let other = forge::send_only(ends[1].qpn, expected().advanced_by(1), &[99; 8]);
         world.forge(0, 1, &other);
     }
     assert_eq!(world.nodes[1].endpoint.reorder_bytes(), held);
     assert_eq!(ends[1].counter(&world, "reorder_duplicate"), 5);
-    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 6);
+    assert_eq!(ends[1].counter(&world, "reorder_differs"), 5, "one of the two is not the peer's");
+    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 11);
     world.forge(0, 1, &send(ends[1], 0));
     assert_eq!(world.nodes[1].memory.bytes(region)[8], 1);
 }
@@ -160,13 +162,14 @@ fn peers_that_send_all_but_the_first_packet_fill_no_more_than_the_limit_and_leav
     let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
     let held = |world: &World| world.nodes[1].endpoint.reorder_bytes();
     let mut before = 0;
-    for [_, to] in &ends {
+    for (i, [_, to]) in ends.iter().enumerate() {
         for ahead in 1..1000 {
             world.forge(0, 1, &send(*to, ahead));
         }
         let grown = held(&world) - before;
-        assert!(grown > 500 && held(&world) < LIMIT, "{grown} more, {} in all", held(&world));
+        assert!(i > 1 || grown > 500, "{grown} more, {} in all", held(&world));
         assert!(grown <= LIMIT - held(&world), "no more than what is left for others");
+        assert!(held(&world) <= LIMIT / 4 * 3, "the rest is for other peers");
         before = held(&world);
     }
     let refused = world.counter(1, "out_of_seq_request") - world.counter(1, "reorder_kept");
@@ -207,14 +210,14 @@ fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone()
     let lose = |at: usize| {
         Impairment::scripted((0..=at).map(|i| if i == at { Fate::Drop } else { Fate::Pass }))
     };
-    for (round, resent) in [4, 5, 6, 7].into_iter().enumerate() {
+    for (round, resent) in [4, 8, 9, 10].into_iter().enumerate() {
         world.set_impairment(0, lose(50));
         let exchange = Exchange::post(&mut world, ends, Kind::Write, 400 << 10, 1);
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
         assert_eq!(ends[0].counter(&world, "resent_pkts"), resent, "{round}\n{}", world.report());
     }
-    assert_eq!(ends[0].counter(&world, "selective_repeat"), 3);
+    assert_eq!(ends[0].counter(&world, "selective_repeat"), 2);
 }
 
 #[test]
@@ -239,7 +242,8 @@ fn write_over(link: LinkConfig, drop: f64) -> (f64, f64) {
     endpoint.peer_window.max_frames = 1000;
     let link = LinkConfig { latency: Duration::from_micros(110), ..link };
     let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let agreed = Options { gap_reports: true, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..agreed };
     let ends = connect(&mut world, [0, 1], options);
     let rates = ImpairmentRates { drop, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(1, rates));
@@ -294,7 +298,7 @@ fn reordered(kinds: &'static [Kind]) -> impl Strategy<Value = Reordered> {
 fn reordering_world(case: Reordered) -> (World, [End; 2]) {
     let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
     let mut world = World::new(2, config);
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { ack_timeout: 14, gap_reports: true, ..Options::DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let loss = f64::from(case.loss) / 1000.0;
     let rates = ImpairmentRates {

@@ -6,6 +6,7 @@
 mod common;
 
 mod absent_memory;
+mod blind_attackers;
 mod congestion;
 mod credits;
 mod cut_paths;
@@ -13,6 +14,7 @@ mod deferred_ack;
 mod driver_time;
 mod duplicates;
 mod gap_reports;
+mod go_back_n_peers;
 mod harness;
 mod hostile;
 mod hostile_cnps;

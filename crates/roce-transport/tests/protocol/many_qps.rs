@@ -182,7 +182,7 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
         let (took, ideal) = (world.now().as_nanos(), 1600 * NANOS_EACH);
         let named = format!("queue of {queue_frames}: {took} of {ideal} ns");
         // A peer timeout alone does not shrink the limit, since the peer may just have no processor.
-        assert!(took < ideal * 5 / 2, "{named}\n{}", world.report());
+        assert!(took < ideal * 7 / 2, "{named}\n{}", world.report());
     }
 }
 

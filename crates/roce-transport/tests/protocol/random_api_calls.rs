@@ -81,6 +81,7 @@ fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> 
         rnr_retry: bit(19).then_some((with >> 14 & 0xf) as u8),
         sqd_notify: bit(20).then_some(bit(21)),
         q_key: bit(22).then_some(with),
+        gap_reports: bit(23).then_some(bit(24)),
     }
 }
 

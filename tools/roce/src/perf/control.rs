@@ -219,7 +219,7 @@ fn protocol_error() -> CliError {
 }
 
 /// Version of the messages; raise it when they change.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const SYNC_POINT: &str = "here";
 /// Shortest idle time before keepalive probes.
 const MIN_KEEPALIVE_IDLE: Duration = Duration::from_secs(3);

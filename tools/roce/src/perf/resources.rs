@@ -115,6 +115,8 @@ impl Resources {
             max_dest_rd_atomic: params.outs,
             max_rate: params.max_rate(),
             traffic_class: params.traffic_class,
+            // Both ends are of the same version.
+            gap_reports: true,
             ..ConnectOptions::default()
         };
         let out_of_range = || CliError::new("the other end sent an invalid queue pair number");

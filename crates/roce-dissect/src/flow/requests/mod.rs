@@ -228,7 +228,7 @@ impl Requests {
     pub(crate) fn note_gap_report(&mut self, psn: Psn, report: GapReport<'_>, time: Timestamp) {
         let end = psn.advanced_by(report.packets());
         let is_current = psn.distance_from(self.unacked) >= 0 && end.distance_from(self.sent) <= 0;
-        if !self.is_known() || !is_current || report.packets() == 0 {
+        if !self.is_known() || !is_current {
             return;
         }
         self.refuse(psn, time);

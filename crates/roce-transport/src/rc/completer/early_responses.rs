@@ -32,16 +32,25 @@ impl Requester {
             return self.on_implied_nak(response);
         }
         let expected = self.psn(self.unacked);
+        let now = response.cx.time;
         let budget = &mut response.cx.out.reorder_budget;
-        match self.known().early.keep(packet, expected, budget) {
+        match self.known().early.keep(packet, expected, budget, now) {
             Arrival::Kept => response.cx.counters().reorder_kept += 1,
             Arrival::Duplicate => {
                 self.recovery.on_duplicate(response.seq);
                 response.cx.dropped(response.psn, DropReason::ReorderDuplicate);
             }
+            Arrival::Differs => {
+                response.cx.dropped(response.psn, DropReason::ReorderDiffers);
+                return Ok(());
+            }
             Arrival::NoRoom => {
                 response.cx.counters().reorder_full += 1;
                 return self.on_implied_nak(response);
+            }
+            Arrival::TooFar => {
+                response.cx.dropped(response.psn, DropReason::ReorderTooFar);
+                return Ok(());
             }
         }
         let seq = response.seq;
@@ -60,6 +69,7 @@ impl Requester {
         response: &mut IncomingResponse<'_, '_, O>,
     ) {
         self.recovery.on_executed(to, response.cx.time);
+        self.recovery.note_evidence(to, self.next);
         if let Some(position) = self.recovery.undo_nak(to, self.next, response.cx.time) {
             (self.next, self.current_wqe) = position;
         }
@@ -143,6 +153,14 @@ impl Requester {
                 self.on_loss(RetransmitCause::SequenceNak, response)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Drops the responses that are kept if they have been for long; they are requested again.
+    pub(crate) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
+        let expected = self.psn(self.unacked);
+        if let Some(known) = &mut self.known {
+            known.early.drop_idle(expected, budget);
         }
     }
 

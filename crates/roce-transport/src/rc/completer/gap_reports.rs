@@ -1,33 +1,20 @@
-//! Gap reports of the peer, and the packet that asks for them.
+//! Gap reports of the peer.
 //!
 //! A responder that keeps packets acknowledges none behind a gap, and its NAK names one packet. Its
 //! reports name all gaps, so each is repaired in the round trip in which it is noticed, and what is kept
-//! no longer counts as in flight. A responder sends reports to requesters that have said that they take
-//! them, and a requester says so to peers that were seen to keep packets: no other peer ever receives
-//! such a packet.
+//! no longer counts as in flight. They go beside ACKs and NAKs, between queue pairs that have agreed on them
+//! when they were connected (`QpAttributes::gap_reports`).
 
 use roce_wire::{GapReport, Psn};
 
 use crate::Observer;
 use crate::context::{Context, DropReason};
-use crate::owed_notice::Notice;
 use crate::qp::context::QpContext;
 use crate::rc::completer::IncomingResponse;
 use crate::rc::requester::Requester;
 use crate::timers::{Timer, Timers};
 
 impl Requester {
-    /// Tells a peer that keeps packets that its reports are taken, unless it sends them.
-    pub(crate) fn announce_gap_reports<O: Observer>(
-        &mut self,
-        qp: &QpContext,
-        cx: &mut Context<'_, O>,
-    ) {
-        if cx.config.gap_reports && self.recovery.take_announcement() {
-            cx.notify(Notice::TakesGapReports, qp);
-        }
-    }
-
     /// Handles a report of gaps at the peer, of which the first begins at `psn`.
     pub(crate) fn handle_gap_report<O: Observer>(
         &mut self,
@@ -37,12 +24,12 @@ impl Requester {
         report: GapReport<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        let ahead = u64::try_from(psn.distance_from(self.psn(self.unacked)));
-        let Ok(seq) = ahead.map(|ahead| self.unacked + ahead) else {
+        let seq = self.outstanding(psn);
+        let reach = seq.map(|seq| (seq, seq + u64::from(report.packets())));
+        let Some((seq, end)) = reach.filter(|(_, end)| *end <= self.max_sent) else {
             return cx.dropped(psn, DropReason::GapReportIgnored);
         };
-        let end = seq + u64::from(report.packets());
-        if end > self.max_sent || self.in_rnr_wait || self.has_repaired_enough() {
+        if !self.recovery.peer_reports() {
             return cx.dropped(psn, DropReason::GapReportIgnored);
         }
         cx.counters().gap_report_rcvd += 1;
@@ -51,14 +38,18 @@ impl Requester {
         }
         let before = self.unacked;
         let mut response = IncomingResponse { seq, psn, qp, timers, cx };
-        if !self.acknowledge(seq, &mut response) {
+        if !self.acknowledge(seq, &mut response) && self.keeps_responses(&response) {
             self.note_executed(seq, &mut response);
         }
         let IncomingResponse { timers, cx, .. } = response;
         self.frames.on_reported(end, &mut cx.feedback);
         let is_news = self.unacked > before || end > self.known().reported_to;
         // What is behind `next` is about to be sent again.
-        if !self.recovery.may_be_selective() || end > self.next {
+        if self.in_rnr_wait
+            || self.has_repaired_enough()
+            || !self.recovery.may_be_selective()
+            || end > self.next
+        {
             return;
         }
         let (mut at, mut missing) = (seq, vec![]);

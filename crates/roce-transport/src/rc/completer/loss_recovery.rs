@@ -1,19 +1,19 @@
 //! Loss recovery without a NAK.
 //!
-//! A responder reports a gap once. If that NAK is lost, or the first packet that is sent again, or
-//! the last packets of all, only a timer helps. The ACK timeout is milliseconds to seconds, and
+//! A responder sends one NAK for a gap, and the standard lets it send no other before the gap closes. If that
+//! NAK is lost, or the first packet that is sent again, or the last packets of all, only a timer helps. The ACK timeout is milliseconds to seconds, and
 //! consumes a retry. So a probe timeout (2·SRTT + 4·RTTVAR, doubled per expiry, never beyond the ACK
 //! timeout) runs beside it:
 //!
-//! 1. First expiry: the last packet is sent again alone (tail loss probe). If only its ACK was late
-//!    or lost, the peer acknowledges it again; if a packet is missing, the peer sends a NAK.
+//! 1. First expiry: the last packet is sent again (tail loss probe). If only its ACK was late or lost, the
+//!    peer acknowledges it again; if a packet is missing and no NAK was sent, the peer sends one. Once a round
+//!    trip is known, the oldest packet leaves before it: a gap whose NAK was lost begins there.
 //! 2. Next expiry, or the first after a retransmission: go-back-N, without consuming a retry.
 //!
 //! The ACK timeout keeps running, so that a dead peer is given up when it would have been anyway.
 //!
-//! A peer that keeps packets behind a gap shows it after the first NAK: its ACK is beyond what was
-//! sent again. From then on only what is missing is sent again (a repair), and then new packets. An
-//! ACK within what was sent before the repair shows the next missing packet, as a partial ACK of
+//! Towards a peer that keeps packets behind a gap (`keeping_peer`) only what is missing is sent again (a
+//! repair), and then new packets. An ACK within what was sent before the repair shows the next missing packet, as a partial ACK of
 //! TCP. A repair is one packet, and doubles as long as the next one is missing too. Where packets
 //! have been late, a repair waits for as long.
 //!
@@ -31,6 +31,7 @@ use core::time::Duration;
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::rc::completer::gaps::GapTiming;
+use crate::rc::completer::keeping_peer::KeepingPeer;
 use crate::rc::completer::rtt::RttEstimator;
 use crate::rc::requester::{NakAction, Requester};
 use crate::timers::{Timer, Timers};
@@ -41,26 +42,25 @@ use crate::{Instant, Observer, RetransmitCause};
 pub(crate) struct LossRecovery {
     rtt: RttEstimator,
     state: State,
-    /// Probe timeouts in a row.
-    expiries: u32,
+    /// Probe timeouts in a row, 255 at most.
+    expiries: u8,
     /// Position before the last go-back-N or repair.
     undo_to: SendPosition,
     /// First sequence number behind the last repair, or behind the request with which a go-back-N begins.
     repair_end: u64,
     /// Packets of the last repair; in a go-back-N after a NAK those that may be in flight.
     resent: u32,
-    /// Time of the last NAK, and of the last retransmission.
-    gap_at: Instant,
+    /// Time of the last retransmission, or of the NAK that may still become one.
     repaired_at: Instant,
     /// How late packets were that the peer reported missing, in nanoseconds: a repair waits for as
     /// long.
     lateness: u32,
-    /// The peer keeps packets behind a missing one.
-    peer_keeps: bool,
-    /// The peer reports gaps.
-    peer_reports: bool,
-    /// How often the peer was told that reports are taken.
-    announced: u8,
+    keeping: KeepingPeer,
+    /// First sequence number behind all that may have been sent twice.
+    resent_to: u64,
+    /// A go-back-N has begun with a NAK for packets that were all sent once, and nothing has been acknowledged
+    /// since.
+    is_first_nak: bool,
     /// Instant from which the probe timeout counts: that of the first packet that requests an ACK.
     probe_base: Instant,
 }
@@ -75,6 +75,8 @@ enum State {
     Open,
     /// The probe is to be sent.
     ProbePending,
+    /// The oldest packet was sent as a probe, and the last one is to be sent.
+    LastProbePending,
     /// The probe was sent.
     ProbeSent,
     /// Go-back-N after the ACK timeout or a missing response.
@@ -95,6 +97,13 @@ enum State {
     Selective,
 }
 
+/// A packet that is sent again to draw a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    Oldest,
+    Last,
+}
+
 /// Maximum packets sent again after a NAK before the peer's response shows whether it keeps those
 /// behind them. Of READs and atomics it is one request.
 const FIRST_RESENT: u32 = 4;
@@ -102,12 +111,24 @@ const FIRST_RESENT: u32 = 4;
 const RESENT_GROWTH: u32 = 4;
 /// Each missing packet shortens the wait for late ones by this part.
 const LATENESS_DECAY: u32 = 16;
-/// Maximum packets that tell a peer that reports are taken.
-const MAX_ANNOUNCEMENTS: u8 = 4;
+/// Lateness before any packet was late, in nanoseconds, where the first report names many gaps: they may all
+/// close by themselves.
+const INITIAL_LATENESS: u32 = 100_000;
+/// Packets sent once that have to be acknowledged before the peer is taken for one that keeps packets.
+const MIN_SENT_ONCE: u64 = 8;
 /// Maximum packets of a repair.
 const MAX_REPAIR: u32 = 8;
 
 impl LossRecovery {
+    /// That of a peer that has agreed to report gaps, or not.
+    pub(crate) fn new(reports: bool, ack_timeout: Option<Duration>) -> Self {
+        // A repair that waits must leave before the ACK timeout costs a retry.
+        let nanos = ack_timeout.map_or(u128::MAX, |it| it.as_nanos() / 8);
+        let patience = u32::try_from(nanos).unwrap_or(u32::MAX).min(INITIAL_LATENESS);
+        let lateness = if reports { patience } else { 0 };
+        Self { keeping: KeepingPeer::new(reports), lateness, ..Self::default() }
+    }
+
     /// Deadline of a probe timeout that counts from `probe_base`.
     fn probe_deadline(&self, probe_base: Instant) -> Instant {
         let wait = self.rtt.probe_timeout_nanos().saturating_mul(1 << self.expiries.min(20));
@@ -154,7 +175,7 @@ impl LossRecovery {
     #[cold]
     fn on_progress_after_loss(&mut self, to: u64, is_telling: bool, now: Instant) {
         if self.state == State::RepairWait {
-            let late = now.saturating_since(self.gap_at).as_nanos();
+            let late = now.saturating_since(self.repaired_at).as_nanos();
             self.note_lateness(u64::try_from(late).unwrap_or(u64::MAX));
         }
         let is_continued = match self.state {
@@ -197,7 +218,8 @@ impl LossRecovery {
     /// Returns how gaps are timed.
     pub(super) fn gap_timing(&self) -> GapTiming {
         if !self.rtt.is_known() {
-            return GapTiming::default();
+            let lateness = u64::from(self.lateness);
+            return GapTiming { lateness, again: self.rtt.probe_timeout_nanos(), min_rtt: 0 };
         }
         let lateness = self.late_nanos();
         let again = self.rtt.longest_nanos().max(self.rtt.smoothed_nanos() + lateness);
@@ -211,16 +233,13 @@ impl LossRecovery {
         matches!(self.state, State::Open | State::Selective)
     }
 
-    /// Returns true if the peer reports gaps.
+    /// Returns true if the peer has agreed to report gaps, and nothing has contradicted it.
     pub(super) fn peer_reports(&self) -> bool {
-        self.peer_reports
+        self.keeping.reports()
     }
 
-    /// The peer reports gaps, so it keeps packets. Returns the position to resume if packets are being
-    /// sent again after a NAK.
+    /// The peer reports gaps. Returns the position to resume if packets are being sent again after a NAK.
     pub(super) fn on_gap_report(&mut self) -> Option<SendPosition> {
-        self.peer_keeps = true;
-        self.peer_reports = true;
         let position = match self.state {
             State::NakGoBackN | State::Repair => Some(self.undo_to),
             State::RepairWait | State::PartialWait | State::RepairSent => None,
@@ -228,14 +247,6 @@ impl LossRecovery {
         };
         self.state = State::Open;
         position
-    }
-
-    /// Returns true if the peer is to be told that reports are taken: it keeps packets, and has not
-    /// reported a gap. The packets that say so may be lost.
-    pub(super) fn take_announcement(&mut self) -> bool {
-        let is_due = self.peer_keeps && !self.peer_reports && self.announced < MAX_ANNOUNCEMENTS;
-        self.announced += u8::from(is_due);
-        is_due
     }
 
     /// The peer has packet `seq` of `span` if that is being measured.
@@ -248,8 +259,12 @@ impl LossRecovery {
         self.state = if has_gaps { State::Selective } else { State::Open };
     }
 
-    /// What `span` contains was sent or requested again.
-    pub(crate) fn on_gap_repaired(&mut self, span: &Range<u64>) {
+    /// What `span` contains was sent again, or requested again if it is of responses.
+    pub(crate) fn on_gap_repaired(&mut self, span: &Range<u64>, is_response: bool) {
+        if !is_response {
+            self.repair_end = span.end;
+            self.resent_to = self.resent_to.max(span.end);
+        }
         self.rtt.discard_sample_in(span);
         self.decay_lateness();
     }
@@ -263,7 +278,7 @@ impl LossRecovery {
     /// it was sent before the repair, or before the go-back-N, that has arrived.
     pub(crate) fn next_repair(&mut self, to: u64, next: u64) -> Option<u32> {
         let (sent_again, len) = match self.state {
-            State::NakGoBackN if to > next => (next, 0),
+            State::NakGoBackN if to > next && self.peer_keeps() => (next, 0),
             State::Repair | State::RepairSent | State::PartialWait => {
                 (self.repair_end, self.resent)
             }
@@ -273,9 +288,7 @@ impl LossRecovery {
             return None;
         }
         let has_kept = to > sent_again;
-        if !has_kept && len >= MAX_REPAIR {
-            self.peer_keeps = false;
-        }
+        self.keeping.on_repair_arrived(has_kept);
         Some(if has_kept { 1 } else { (2 * len).clamp(1, MAX_REPAIR) })
     }
 
@@ -309,6 +322,7 @@ impl LossRecovery {
         }
         self.resent = len;
         self.repair_end = (unacked + u64::from(len)).min(self.undo_to.0);
+        self.resent_to = self.resent_to.max(self.repair_end);
         self.state = State::Repair;
         self.rtt.discard_sample_before(self.repair_end);
     }
@@ -316,7 +330,7 @@ impl LossRecovery {
     /// The peer reported a missing packet. Returns the instant until which it may still arrive by
     /// itself, if packets have been late.
     pub(crate) fn on_gap(&mut self, now: Instant) -> Option<Instant> {
-        self.gap_at = now;
+        self.repaired_at = now;
         if !self.rtt.is_known() {
             return None;
         }
@@ -345,9 +359,43 @@ impl LossRecovery {
         self.state == State::Repair
     }
 
-    /// Returns true if the peer keeps packets behind a missing one.
+    /// Returns true if the peer is taken for one that keeps packets behind a missing one.
     pub(crate) fn peer_keeps(&self) -> bool {
-        self.peer_keeps
+        self.keeping.is_believed()
+    }
+
+    /// The peer misses packet `seq`. Right behind a repair that shows that it keeps nothing; then it gets
+    /// everything again.
+    pub(super) fn note_nak(&mut self, seq: u64) {
+        self.keeping.on_repair_arrived(seq != self.repair_end);
+    }
+
+    /// Everything before `to` is executed, where a NAK has made the requester go back, and what is before
+    /// `next` is sent again.
+    ///
+    /// A packet drew that NAK: it had arrived while an earlier one was missing, and a peer that goes back N
+    /// dropped it. If nothing of what was sent before the NAK was sent twice, but for the first packets, and
+    /// all of it is executed now, then the peer has kept that packet. Neither late packets nor repeated ones
+    /// explain it, only a copy that the network made.
+    pub(crate) fn note_evidence(&mut self, to: u64, next: u64) {
+        let is_evidence = self.state == State::NakGoBackN
+            && core::mem::take(&mut self.is_first_nak)
+            && to >= self.undo_to.0
+            && to >= next + MIN_SENT_ONCE;
+        if is_evidence {
+            self.keeping.on_evidence();
+        }
+    }
+
+    /// Packet `seq` is sent again as a probe.
+    fn on_probe(&mut self, seq: u64) {
+        self.resent_to = self.resent_to.max(seq + 1);
+    }
+
+    /// Returns true if packets wait in a queue on the path: the round trip is far longer than the shortest,
+    /// and than what a software peer may be busy.
+    pub(crate) fn is_rtt_inflated(&self) -> bool {
+        self.rtt.is_inflated()
     }
 
     /// The peer responded that it has no receive: the probe timeouts before were not in a row.
@@ -368,9 +416,13 @@ impl LossRecovery {
         self.repaired_at = now;
         self.resent = if has_data { 1 } else { FIRST_RESENT };
         self.repair_end = missing.end;
+        let is_nak = cause == RetransmitCause::SequenceNak;
+        let is_alone = matches!(self.state, State::Open | State::ProbeSent);
+        self.is_first_nak = is_nak && is_alone && self.resent_to <= missing.end;
         if !matches!(self.state, State::PtoGoBackN | State::NakGoBackN | State::Repair) {
             self.undo_to = position;
         }
+        self.resent_to = self.resent_to.max(position.0).max(self.undo_to.0);
         self.state = match cause {
             // Nothing was lost.
             RetransmitCause::RnrTimeout => State::Open,
@@ -390,13 +442,18 @@ impl LossRecovery {
         self.state == State::Open
     }
 
-    /// Returns true once if the probe is to be sent.
-    pub(crate) fn take_probe(&mut self) -> bool {
-        let is_due = self.state == State::ProbePending;
-        if is_due {
-            self.state = State::ProbeSent;
-        }
-        is_due
+    /// Takes the probe that is to be sent: the oldest packet in flight, or the last one. `has_both`: they
+    /// differ.
+    pub(super) fn take_probe(&mut self, has_both: bool) -> Option<Probe> {
+        let (state, probe) = match self.state {
+            State::ProbePending if has_both && self.rtt.is_known() => {
+                (State::LastProbePending, Probe::Oldest)
+            }
+            State::ProbePending | State::LastProbePending => (State::ProbeSent, Probe::Last),
+            _ => return None,
+        };
+        self.state = state;
+        Some(probe)
     }
 
     /// Returns true if this response shows that the probe timeout was due to a loss: the peer has
@@ -418,35 +475,33 @@ impl LossRecovery {
         let is_early = !self.rtt.may_respond_to(self.repaired_at, now);
         let is_undone = match self.state {
             State::PtoGoBackN => to > next,
-            // A peer that keeps nothing would have the missing packet alone.
-            State::NakGoBackN => to > next || (is_early && to > unacked + 1),
+            State::NakGoBackN => self.peer_keeps() && (to > next || (is_early && to > unacked + 1)),
             State::Repair => to >= self.repair_end,
             _ => false,
         };
         if !is_undone || to > self.undo_to.0 {
             return None;
         }
-        self.peer_keeps |= self.state == State::NakGoBackN;
         self.state = State::Open;
         Some(self.undo_to)
     }
 
-    /// Returns the position to resume if the peer has executed what is before `to`, and could not have
-    /// without packets that it keeps: after a NAK only what is before `next` was sent again, just now.
+    /// Returns the position to resume if the peer has executed what is before `to`, and keeps packets:
+    /// after a NAK only what is before `next` was sent again, just now.
     pub(crate) fn undo_nak(&mut self, to: u64, next: u64, now: Instant) -> Option<SendPosition> {
         let is_early = !self.rtt.may_respond_to(self.repaired_at, now);
         let is_undone = to > next || (is_early && to > self.repair_end);
+        let is_undone = is_undone && self.peer_keeps();
         if self.state != State::NakGoBackN || !is_undone || to > self.undo_to.0 {
             return None;
         }
-        self.peer_keeps = true;
         self.state = State::Open;
         Some(self.undo_to)
     }
 
     /// Returns true if the probe is to be sent.
     pub(crate) fn is_probe_pending(&self) -> bool {
-        self.state == State::ProbePending
+        matches!(self.state, State::ProbePending | State::LastProbePending)
     }
 
     pub(crate) fn is_retransmitting(&self) -> bool {

@@ -3,6 +3,7 @@
 mod early_responses;
 mod gap_reports;
 pub(crate) mod gaps;
+pub(crate) mod keeping_peer;
 pub(crate) mod loss_recovery;
 mod rtt;
 pub(crate) mod selective_repeat;
@@ -162,11 +163,13 @@ impl Requester {
         }
         let costs_a_retry = self.nak_action == NakAction::CountRetry;
         if cause == RetransmitCause::SequenceNak && self.recovery.peer_keeps() {
+            self.recovery.note_nak(response.seq);
+        }
+        if cause == RetransmitCause::SequenceNak && self.recovery.peer_keeps() {
             if costs_a_retry {
                 self.spend_retry(response.cx)?;
             }
             self.nak_action = NakAction::Ignore;
-            self.announce_gap_reports(response.qp, response.cx);
             if self.recovery.may_be_selective()
                 && (self.recovery.is_selective() || self.recovery.peer_reports())
             {

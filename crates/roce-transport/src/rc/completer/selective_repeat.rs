@@ -154,7 +154,7 @@ impl Requester {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        let is_probe = self.recovery.take_probe() && self.write_probe(qp, memory, train, cx);
+        let is_probe = self.write_probe(qp, memory, train, cx);
         let may_repair = !is_probe && self.has_repairs() && !self.in_rnr_wait;
         if may_repair && !self.is_paced(cx.time) {
             self.write_repairs(qp, timers, memory, train, cx);
@@ -277,7 +277,7 @@ impl Requester {
         cx.counters().selective_repeat += 1;
         cx.counters().resent_pkts += packets;
         cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(span.start), cause);
-        self.recovery.on_gap_repaired(&span);
+        self.recovery.on_gap_repaired(&span, is_response);
         let sent_to = self.max_sent;
         let known = self.known();
         known.repaired += lost;

@@ -12,6 +12,7 @@ pub(crate) mod transmit;
 
 use roce_wire::Psn;
 
+use crate::congestion::CongestionAlgorithm;
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendQueue;
@@ -140,7 +141,7 @@ impl Requester {
             window,
             loss_end: 0,
             loss_allowance: LossAllowance::default(),
-            recovery: LossRecovery::default(),
+            recovery: LossRecovery::new(qp.params.gap_reports, qp.params.ack_timeout),
             known: None,
             credit: Credit::default(),
             frames: FramesInFlight::default(),
@@ -158,6 +159,12 @@ impl Requester {
     /// The PSN of a sequence number.
     pub(crate) const fn psn(&self, seq: u64) -> Psn {
         self.first_psn.advanced_by((seq % Psn::MODULUS as u64) as u32)
+    }
+
+    /// Returns the sequence number of `psn` if its packet is sent and not acknowledged.
+    pub(crate) fn outstanding(&self, psn: Psn) -> Option<u64> {
+        let ahead = u64::try_from(psn.distance_from(self.psn(self.unacked))).ok()?;
+        Some(self.unacked + ahead).filter(|seq| *seq < self.max_sent)
     }
 
     /// Advances the send sequence over packets that were written.
@@ -196,6 +203,7 @@ impl Requester {
         let (mut resumed, mut repair) = (None, None);
         if !self.recovery.is_open() {
             let (unacked, next) = (self.unacked, self.next);
+            self.recovery.note_evidence(to, next);
             if is_telling {
                 repair = self.recovery.next_repair(to, next);
                 resumed = self.recovery.undo_retransmission(unacked, to, next, cx.time);
@@ -230,7 +238,6 @@ impl Requester {
         }
         if let Some(before) = resumed {
             (self.next, self.current_wqe) = before;
-            self.announce_gap_reports(qp, cx);
         }
         if self.in_rnr_wait {
             // The RNR NAK was an old one.
@@ -273,7 +280,11 @@ impl Requester {
     /// Packets were lost that are repaired alone: if they are many, shrinks the windows, that of the queue
     /// pair once for all losses among what is in flight.
     pub(crate) fn react_to_loss<O: Observer>(&mut self, packets: u64, cx: &mut Context<'_, O>) {
-        if self.loss_allowance.ignores(packets, self.unacked) {
+        // Without another sign of congestion each loss is one.
+        let may_ignore = cx.config.congestion.algorithm != CongestionAlgorithm::Loss
+            && !self.recovery.is_rtt_inflated();
+        if self.loss_allowance.ignores(packets, self.unacked) && may_ignore {
+            self.window.end_doubling();
             return;
         }
         cx.feedback.is_lost = true;

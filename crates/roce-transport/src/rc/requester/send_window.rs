@@ -97,6 +97,11 @@ impl SendWindow {
         }
     }
 
+    /// A packet was lost that does not count: the window grows slowly from here on.
+    pub(crate) fn end_doubling(&mut self) {
+        self.threshold = self.threshold.min(self.size);
+    }
+
     /// A packet was lost and others arrived.
     pub(crate) fn on_loss(&mut self) {
         self.shrink(2);

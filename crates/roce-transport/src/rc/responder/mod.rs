@@ -19,10 +19,10 @@ use crate::qp::incoming_message::{IncomingMessage, Placed};
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::received_packet::ReceivedPacket;
 use crate::qp::send_queue::packets_for;
-use crate::rc::reorder_buffer::{Arrival, ReorderBudget, ReorderBuffer};
+use crate::rc::reorder_buffer::{Arrival, MAX_AHEAD, ReorderBudget, ReorderBuffer};
 use crate::rc::responder::resources::{Replay, Resource, Resources};
 use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
-use crate::{Completion, CompletionStatus, Memory, Observer, RequestFault};
+use crate::{Completion, CompletionStatus, Instant, Memory, Observer, RequestFault};
 
 /// The receiving half of a queue pair.
 #[derive(Debug)]
@@ -43,9 +43,14 @@ pub(crate) struct Responder {
     pub(crate) responses: ResponseQueue,
     /// Requests behind a missing packet.
     pub(crate) reorder: ReorderBuffer,
-    /// The peer takes gap reports.
-    pub(crate) peer_takes_reports: bool,
+    /// The packet that was expected when one arrived that no sender sends so far ahead, and the time of the
+    /// first of these in microseconds, which wrap.
+    too_far: (Psn, u32),
 }
+
+/// Time without progress after which packets too far ahead draw a NAK. A peer that sends on beyond a gap
+/// waits for one; packets of no peer come between those of one that makes progress.
+const TOO_FAR_NAK_MICROS: u32 = 100;
 
 /// What becomes of the NAK for a missing packet when that packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +91,7 @@ impl Responder {
             resources: Resources::new(max_dest_rd_atomic),
             responses: ResponseQueue::default(),
             reorder: ReorderBuffer::default(),
-            peer_takes_reports: false,
+            too_far: (first_psn.previous(), 0),
         }
     }
 
@@ -127,7 +132,7 @@ impl Responder {
             }
             1.. => {
                 // A copy, or a packet in order would stay in memory too, for 100 instructions.
-                self.on_out_of_order(&core::hint::black_box(*packet), cx);
+                self.on_out_of_order(qp, &core::hint::black_box(*packet), cx);
                 Ok(())
             }
             _ => {
@@ -143,33 +148,51 @@ impl Responder {
     #[inline(never)]
     fn on_out_of_order<O: Observer>(
         &mut self,
+        qp: &QpContext,
         packet: &Packet<'_, Verified>,
         cx: &mut Context<'_, O>,
     ) {
         let psn = packet.headers().bth.psn;
-        let kept = self.reorder.keep(packet, self.expected, &mut cx.out.reorder_budget);
+        let kept = self.reorder.keep(packet, self.expected, &mut cx.out.reorder_budget, cx.time);
         cx.counters().out_of_seq_request += u64::from(kept != Arrival::NoRoom);
         match kept {
             Arrival::Kept => cx.counters().reorder_kept += 1,
             Arrival::Duplicate => cx.dropped(psn, DropReason::ReorderDuplicate),
+            Arrival::Differs => cx.dropped(psn, DropReason::ReorderDiffers),
             Arrival::NoRoom => {
                 cx.counters().reorder_full += 1;
                 cx.dropped(psn, DropReason::OutOfSequence);
             }
+            Arrival::TooFar => {
+                cx.dropped(psn, DropReason::ReorderTooFar);
+                if !self.has_stopped_before_too_far(cx.time) {
+                    return;
+                }
+            }
         }
         let ahead = psn.distance_from(self.newest_out_of_order);
-        if !self.sent_seq_nak || ahead > 0 {
+        if kept != Arrival::TooFar && (!self.sent_seq_nak || ahead > 0) {
             self.newest_out_of_order = psn;
         }
         let is_news = ahead > 1 || packet.headers().bth.ack_request;
-        if self.sent_seq_nak && is_news && self.reports_gaps() {
-            self.responses.report_gaps(self.expected.previous());
-        }
-        if !self.sent_seq_nak {
-            self.sent_seq_nak = true;
+        let is_first = !core::mem::replace(&mut self.sent_seq_nak, true);
+        if is_first {
             cx.counters().send_seq_err += 1;
             self.push_nak(NakCode::PsnSequence);
         }
+        if qp.params.gap_reports && (is_first || is_news) {
+            self.report_gaps();
+        }
+    }
+
+    /// A packet arrived from further ahead than any sender goes. Returns true if others have for a while,
+    /// without one in order.
+    fn has_stopped_before_too_far(&mut self, now: Instant) -> bool {
+        let micros = (now.as_nanos() / 1000) as u32;
+        if self.too_far.0 != self.expected {
+            self.too_far = (self.expected, micros);
+        }
+        micros.wrapping_sub(self.too_far.1) >= TOO_FAR_NAK_MICROS
     }
 
     /// Executes the kept packets that a gap held back, up to the next gap, and acknowledges them at
@@ -198,16 +221,28 @@ impl Responder {
         }
         if has_executed {
             self.schedule_ack(cx);
-            if self.reports_gaps() {
-                self.responses.report_gaps(self.expected.previous());
+            if qp.params.gap_reports {
+                self.report_gaps();
             }
         }
         Ok(())
     }
 
-    /// Returns true if there are gaps, and the peer takes reports of them.
-    fn reports_gaps(&self) -> bool {
-        self.peer_takes_reports && !self.reorder.is_empty()
+    /// Reports the gaps to a peer that takes reports, if there are some.
+    fn report_gaps(&mut self) {
+        if !self.reorder.is_empty() {
+            self.responses.report_gaps(self.expected.previous());
+        }
+    }
+
+    /// Returns true if a sender may be at `psn`, or repeat it.
+    pub(crate) fn is_plausible(&self, psn: Psn) -> bool {
+        psn.distance_from(self.expected).unsigned_abs() <= MAX_AHEAD
+    }
+
+    /// Drops the requests that are kept if they have been for long.
+    pub(crate) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
+        self.reorder.drop_idle(self.expected, budget);
     }
 
     /// Drops the requests that are kept.
@@ -383,7 +418,8 @@ impl Responder {
         }
     }
 
-    fn schedule_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+    /// Acknowledges what was executed.
+    pub(crate) fn schedule_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         cx.out.acks_scheduled += 1;
         if self.responses.acknowledge(self.last_executed) {
             cx.counters().ack_deferred += 1;

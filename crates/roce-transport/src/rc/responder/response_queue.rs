@@ -13,7 +13,7 @@ pub(crate) enum Response {
     Nak { psn: Psn, code: NakCode },
     /// No receive is posted.
     Rnr { psn: Psn, timer: RnrTimer },
-    /// Everything up to this PSN is executed, and there are gaps behind it.
+    /// There are gaps behind this PSN. Always the last: it goes beside an ACK or NAK, never instead.
     GapReport { psn: Psn },
     /// The bytes of a READ.
     Read(ReadResponse),
@@ -71,6 +71,15 @@ impl Response {
         }
     }
 
+    /// Returns true if no report follows: the expected packet is refused.
+    const fn is_last_word(&self) -> bool {
+        match self {
+            Self::Rnr { .. } => true,
+            Self::Nak { code, .. } => !matches!(code, NakCode::PsnSequence),
+            _ => false,
+        }
+    }
+
     /// First PSN of the responder resource that it uses.
     fn resource(&self) -> Option<Psn> {
         match *self {
@@ -84,7 +93,7 @@ impl Response {
 /// Responses in the order of their PSNs.
 ///
 /// Bounded by the responder resources: at most one response to each READ and atomic, and
-/// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, and one NAK at the end.
+/// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, one NAK and one gap report at the end.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue(VecDeque<Response>);
 
@@ -92,13 +101,14 @@ impl ResponseQueue {
     /// Acknowledges everything up to `psn`. Returns true if a response that already waits does so.
     pub(crate) fn acknowledge(&mut self, psn: Psn) -> bool {
         match self.0.back_mut() {
-            Some(Response::Ack { psn: waiting } | Response::GapReport { psn: waiting }) => {
+            Some(Response::Ack { psn: waiting }) => {
                 if psn.distance_from(*waiting) > 0 {
                     *waiting = psn;
                 }
                 true
             }
             Some(Response::Nak { .. } | Response::Rnr { .. }) => true,
+            Some(Response::GapReport { .. }) => self.before_report(|queue| queue.acknowledge(psn)),
             // The response to a later packet acknowledges this one too.
             Some(last) if last.last_psn().distance_from(psn) > 0 => true,
             _ => {
@@ -108,35 +118,53 @@ impl ResponseQueue {
         }
     }
 
-    /// Adds a response to what was just executed, or a NAK. Returns true if it replaces an ACK or a gap
-    /// report: what the peer must see first acknowledges as much, and later packets draw reports.
+    /// Adds a response to what was just executed, or a NAK. Returns true if it replaces an ACK: what the
+    /// peer must see first acknowledges as much.
     pub(crate) fn push(&mut self, response: Response) -> bool {
-        let merges =
-            matches!(self.0.back(), Some(Response::Ack { .. } | Response::GapReport { .. }));
-        if merges {
-            self.0.pop_back();
+        match self.0.back() {
+            Some(Response::Ack { .. }) => {
+                self.0.pop_back();
+                self.0.push_back(response);
+                true
+            }
+            Some(Response::GapReport { .. }) => {
+                let report = self.0.pop_back();
+                let merges = self.push(response);
+                self.0.extend(report.filter(|_| !response.is_last_word()));
+                merges
+            }
+            _ => {
+                self.0.push_back(response);
+                false
+            }
         }
-        self.0.push_back(response);
-        merges
     }
 
     /// Reports the gaps behind `psn`, up to which everything is executed.
     pub(crate) fn report_gaps(&mut self, psn: Psn) {
         match self.0.back_mut() {
-            // It is the last word on this packet.
-            Some(Response::Rnr { .. }) => {}
-            Some(Response::Nak { code, .. }) if *code != NakCode::PsnSequence => {}
-            Some(
-                waiting
-                @ (Response::Ack { .. } | Response::Nak { .. } | Response::GapReport { .. }),
-            ) => *waiting = Response::GapReport { psn },
+            Some(last) if last.is_last_word() => {}
+            Some(Response::GapReport { psn: waiting }) => *waiting = psn,
             _ => self.0.push_back(Response::GapReport { psn }),
         }
+    }
+
+    /// Changes what waits before the gap report at the end.
+    #[cold]
+    #[inline(never)]
+    fn before_report<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let report = self.0.pop_back();
+        let result = change(self);
+        self.0.extend(report);
+        result
     }
 
     /// Adds a response to what was executed before, in the order of PSNs: a requester repeats all
     /// later requests too, and their responses must follow this one.
     pub(crate) fn insert_replay(&mut self, response: Response) {
+        if matches!(self.0.back(), Some(Response::GapReport { .. })) {
+            return self.before_report(|queue| queue.insert_replay(response));
+        }
         let resource = response.resource();
         let mut waiting =
             self.0.iter_mut().filter(|it| resource.is_some() && it.resource() == resource);
@@ -172,11 +200,15 @@ impl ResponseQueue {
 
     /// Returns true if an RNR NAK waits at the end.
     pub(crate) fn has_rnr_nak(&self) -> bool {
+        // No report is behind one.
         matches!(self.0.back(), Some(Response::Rnr { .. }))
     }
 
     /// Removes a sequence or RNR NAK at the end. Returns true if there was one.
     pub(crate) fn cancel_nak(&mut self) -> bool {
+        if matches!(self.0.back(), Some(Response::GapReport { .. })) {
+            return self.before_report(Self::cancel_nak);
+        }
         let is_cancelled = matches!(
             self.0.back(),
             Some(Response::Nak { code: NakCode::PsnSequence, .. } | Response::Rnr { .. })
@@ -207,12 +239,14 @@ impl ResponseQueue {
     /// Takes the first response as a packet without data: an ACK up to this PSN, or a NAK of this
     /// PSN.
     pub(crate) fn take_first_ack(&mut self) -> Option<(Psn, Option<NakCode>)> {
+        self.0.retain(|it| !matches!(it, Response::GapReport { .. }));
         Some(match self.0.pop_front()? {
-            Response::Ack { psn } | Response::GapReport { psn } => (psn, None),
+            Response::Ack { psn } => (psn, None),
             Response::Nak { psn, code } if code != NakCode::PsnSequence => (psn, Some(code)),
             Response::Read(read) => (read.first.advanced_by(read.sent).previous(), None),
             Response::Nak { psn, .. }
             | Response::Rnr { psn, .. }
+            | Response::GapReport { psn }
             | Response::Atomic { psn, .. } => (psn.previous(), None),
         })
     }
@@ -302,5 +336,25 @@ mod tests {
         responses.insert_replay(read(20, 5));
         let Some(Response::Read(first)) = responses.front_mut() else { panic!("a read") };
         assert_eq!(first.sent, 0);
+    }
+
+    #[test]
+    fn one_gap_report_waits_behind_everything_else_however_often_there_is_news() {
+        let mut responses = ResponseQueue::default();
+        for n in 0..100 {
+            responses.report_gaps(psn(30));
+            responses.insert_replay(read(26, 5));
+            responses.acknowledge(psn(30));
+            responses.report_gaps(psn(30));
+            let count = responses.0.iter().filter(|it| matches!(it, Response::GapReport { .. }));
+            assert_eq!(count.count(), 1, "after {n}");
+            assert!(matches!(responses.0.back(), Some(Response::GapReport { .. })));
+            assert!(responses.0.len() <= 3, "{responses:?}");
+        }
+        responses.push(Response::Nak { psn: psn(31), code: NakCode::PsnSequence });
+        assert!(matches!(responses.0.back(), Some(Response::GapReport { .. })));
+        assert!(responses.cancel_nak() && !responses.cancel_nak());
+        responses.push(Response::Rnr { psn: psn(31), timer: RnrTimer::DEFAULT });
+        assert!(responses.has_rnr_nak(), "no report is behind it: {responses:?}");
     }
 }

@@ -57,10 +57,10 @@ impl Responder {
                     let syndrome = Syndrome::RnrNak { timer: *timer };
                     write_bare(&ack_headers(Aeth { syndrome, ..ack }, *psn, false, qp), train)
                 }
-                Response::GapReport { psn } => match reorder.is_empty() {
-                    true => write_bare(&ack_headers(ack, *psn, *is_marked, qp), train),
-                    false => write_gap_report(*expected, reorder, qp, train),
-                },
+                Response::GapReport { .. } => {
+                    let sent = &mut cx.counters().gap_report_sent;
+                    write_gap_report(*expected, reorder, qp, train, sent)
+                }
                 Response::Atomic { psn, original, .. } => {
                     let bth = Bth::new(opcode::RC_ATOMIC_ACKNOWLEDGE, qp.params.dest_qpn, *psn);
                     let atomic_ack = Some(AtomicAckEth { original: *original });
@@ -74,7 +74,6 @@ impl Responder {
             }
             match *response {
                 Response::Ack { .. } => *is_marked = false,
-                Response::GapReport { .. } => cx.counters().gap_report_sent += 1,
                 Response::Nak { psn, code } => {
                     cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
                 }
@@ -92,20 +91,27 @@ fn ack_headers(aeth: Aeth, psn: Psn, becn: bool, qp: &QpContext) -> Headers {
     Headers { aeth: Some(aeth), ..Headers::new(bth) }
 }
 
-/// Writes a report of the gaps behind `expected`; false if it has to wait for the next train.
+/// Writes a report of the gaps behind `expected`, if there are some; false if it has to wait for the next
+/// train.
 #[cold]
 fn write_gap_report(
     expected: Psn,
     reorder: &ReorderBuffer,
     qp: &QpContext,
     train: &mut TrainWriter<'_>,
+    sent: &mut u64,
 ) -> bool {
+    let mut runs = reorder.runs(expected, qp.params.mtu).peekable();
+    if runs.peek().is_none() {
+        return true;
+    }
     let headers = Headers::new(Bth::new(opcode::GAP_REPORT, qp.params.dest_qpn, expected));
     let mut payload = [0; MAX_GAP_REPORT_LEN];
-    let len = GapReport::write(reorder.runs(expected, qp.params.mtu), &mut payload);
+    let len = GapReport::write(runs, &mut payload);
     let Some(room) = train.room_for(headers.len(), len) else { return false };
     room[headers.len()..][..len].copy_from_slice(&payload[..len]);
     train.push(&headers, len, None);
+    *sent += 1;
     true
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) access: AccessFlags,
     pub(crate) capacities: QpCap,
     pub(crate) signal_all: bool,
+    pub(crate) gap_reports: bool,
 }
 
 impl Options {
@@ -63,6 +64,7 @@ impl Options {
             max_inline: 256,
         },
         signal_all: true,
+        gap_reports: false,
     };
 
     /// The same for another service.
@@ -271,6 +273,7 @@ fn bring_up(
         max_rd_atomic: mine.max_rd_atomic,
         max_dest_rd_atomic: mine.max_dest_rd_atomic,
         access: mine.access,
+        gap_reports: mine.gap_reports,
         cap: mine.capacities,
     };
     for attributes in options.transitions(side, path, peer.qpn).iter().take(steps) {

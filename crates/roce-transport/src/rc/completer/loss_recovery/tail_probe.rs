@@ -1,8 +1,8 @@
-//! The probe timeout, and the last packet sent again alone when it expires first.
+//! The probe timeout, and the packets that are sent again when it expires first.
 
 use core::time::Duration;
 
-use super::State;
+use super::{Probe, State};
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendEntry;
@@ -40,7 +40,7 @@ impl Requester {
             self.arm_probe_timer(self.recovery.probe_base, timers);
             return Ok(());
         }
-        self.recovery.expiries += 1;
+        self.recovery.expiries = self.recovery.expiries.saturating_add(1);
         if self.recovery.state == State::Open && self.last_in_flight().is_some() {
             self.recovery.state = State::ProbePending;
             return Ok(());
@@ -103,7 +103,7 @@ impl Requester {
         Some((last, number))
     }
 
-    /// Writes the last packet again, alone; returns false where that is not possible.
+    /// Writes the probe that is due; returns false where there is none, or it cannot be written.
     pub(crate) fn write_probe<M: Memory, O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -111,18 +111,24 @@ impl Requester {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> bool {
-        let Some((last, number)) = self.last_in_flight() else { return false };
+        let (last, oldest) = (self.last_in_flight(), (self.unacked, self.queue.head()));
+        let has_both = last.is_some_and(|(seq, _)| seq > self.unacked);
+        let Some(probe) = self.recovery.take_probe(has_both) else { return false };
+        let Some((seq, number)) = (if probe == Probe::Last { last } else { Some(oldest) }) else {
+            return false;
+        };
         let Some(entry) = self.queue.get(number) else { return false };
         let (gather, acks) = (&mut GatherCopy::new(), &mut AckPolicy::ALWAYS.clone());
-        let written = self.write_data(entry, last, qp, memory, gather, acks, train);
+        let written = self.write_data(entry, seq, qp, memory, gather, acks, train);
         // Where it cannot be written, go-back-N finds out why.
         let Ok(Step::Sent(_)) = written else { return false };
         // The round trip is still measured from the first transmission: after a loss the next
         // timeout is too long rather than too short.
         self.since_ack_req = 0;
-        cx.counters().tail_probe += 1;
+        self.recovery.on_probe(seq);
+        cx.counters().tail_probe += u64::from(probe == Probe::Last);
         cx.counters().resent_pkts += 1;
-        cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(last), RetransmitCause::TailProbe);
+        cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(seq), RetransmitCause::TailProbe);
         true
     }
 }

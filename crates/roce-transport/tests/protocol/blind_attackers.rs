@@ -1,0 +1,245 @@
+//! Senders that can forge the peer's address, and see no packet: what they reach without the number of a
+//! queue pair is nothing, and with it what a right PSN gives them.
+//!
+//! `ROCE_BLIND_PACKETS` sets how many packets each test forges.
+
+use std::time::Duration;
+
+use roce_simnet::LinkConfig;
+use roce_transport::{EndpointConfig, QpState};
+use roce_wire::{
+    Credits, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, NakCode, PathMtu, Psn, Qpn, Reth,
+    RnrTimer, Syndrome, opcode,
+};
+
+use crate::common::connection::{End, Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
+use crate::common::world::{World, WorldConfig};
+
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+/// PSNs ahead of the expected one of which packets are kept.
+const WINDOW: u32 = 4096;
+const SPACE: u32 = 1 << 24;
+
+/// Packets that are forged for the same victims; then others take their place, since memory adds up.
+const ROUND: u64 = 20_000;
+
+/// Seeds of the rounds.
+fn rounds() -> impl Iterator<Item = u64> {
+    let set = std::env::var("ROCE_BLIND_PACKETS").ok();
+    let packets = set.map_or(3 * ROUND, |it| it.parse().expect("ROCE_BLIND_PACKETS is a number"));
+    (0..packets.div_ceil(ROUND)).map(|round| 0x5eed + round * 0x9e37)
+}
+
+/// Numbers that only look random (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self, below: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 32) as u32) % below
+    }
+}
+
+/// A packet of any kind but CNPs, which have no PSN.
+fn forged(dice: &mut Dice, to: Qpn, psn: Psn) -> Vec<u8> {
+    let syndromes = [
+        Syndrome::Ack { credits: Credits::UNLIMITED },
+        Syndrome::Ack { credits: Credits::for_count(0) },
+        Syndrome::Nak(NakCode::PsnSequence),
+        Syndrome::Nak(NakCode::RemoteAccess),
+        Syndrome::RnrNak { timer: RnrTimer::DEFAULT },
+    ];
+    match dice.next(8) {
+        0 => forge::send_only(to, psn, b"EVILEVIL"),
+        1 => {
+            let reth = Reth { address: 0, key: 0xdead_beef, len: 8 };
+            forge::write_only(to, psn, reth, &[0; 8])
+        }
+        2 => forge::read_request(to, psn, Reth { address: 0, key: 0xdead_beef, len: 1 << 20 }),
+        3 => forge::acknowledge(to, psn, syndromes[dice.next(5) as usize]),
+        4 => {
+            let mut payload = [0; MAX_GAP_REPORT_LEN];
+            let run = GapRun { missing: 1, kept: 1 + dice.next(60) as u16 };
+            let len = GapReport::write([run], &mut payload);
+            forge::packet(&forge::headers(opcode::GAP_REPORT, to, psn), &payload[..len])
+        }
+        5 => forge::response(opcode::RC_READ_RESPONSE_MIDDLE, to, psn, forge::ACK, &[0; 1024]),
+        _ => {
+            let all: Vec<_> = KnownOpcode::all().filter(|it| *it != opcode::CNP).collect();
+            forge::packet(&forge::headers(all[dice.next(all.len() as u32) as usize], to, psn), &[])
+        }
+    }
+}
+
+/// Two connections that write to node 1 and read from it as long as wanted.
+struct Victims {
+    world: World,
+    ends: Vec<[End; 2]>,
+    running: Vec<Exchange>,
+    bytes: u64,
+}
+
+const LEN: usize = 256 << 10;
+
+impl Victims {
+    fn new(gap_reports: bool) -> Self {
+        let link = LinkConfig {
+            latency: Duration::from_micros(10),
+            bits_per_sec: Some(10_000_000_000),
+            queue_frames: usize::MAX,
+        };
+        let endpoint = EndpointConfig::default();
+        // Whole trains: fewer steps.
+        let config = WorldConfig { link, endpoint, whole_trains: true, ..WorldConfig::default() };
+        let mut world = World::new(2, config);
+        let options = Options { gap_reports, ..OPTIONS };
+        let ends = (0..2).map(|_| connect(&mut world, [0, 1], options)).collect();
+        let mut victims = Self { world, ends, running: vec![], bytes: 0 };
+        victims.keep_running();
+        victims
+    }
+
+    /// Posts the next message of each connection whose last is complete.
+    fn keep_running(&mut self) {
+        let kinds = [Kind::Write, Kind::Read];
+        if self.running.is_empty() {
+            for (ends, kind) in self.ends.iter().zip(kinds) {
+                self.running.push(Exchange::post(&mut self.world, *ends, kind, LEN, 1));
+            }
+        }
+        if self.running.iter().all(|it| it.is_done(&self.world)) {
+            for exchange in self.running.drain(..) {
+                exchange.check(&self.world);
+                self.bytes += LEN as u64;
+                self.world.nodes[0].memory.deregister(exchange.local);
+                self.world.nodes[1].memory.deregister(exchange.remote);
+            }
+            self.world.nodes.iter_mut().for_each(|it| it.completions.clear());
+            self.keep_running();
+        }
+    }
+
+    /// Microseconds in which `bytes` are transferred.
+    fn rate(&self) -> f64 {
+        self.bytes as f64 * 1000.0 / self.world.now().as_nanos() as f64
+    }
+
+    /// Returns true if `psn` is one that the peer of this end may send now, or that it has outstanding.
+    fn is_right(&self, end: End, psn: Psn) -> bool {
+        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        let attributes = info.attributes;
+        let (expected, sent) = (attributes.rq_psn.unwrap(), attributes.sq_psn.unwrap());
+        psn == expected || (-(WINDOW as i32)..0).contains(&psn.distance_from(sent))
+    }
+
+    fn is_ahead(&self, end: End, psn: Psn) -> bool {
+        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        (1..=WINDOW as i32).contains(&psn.distance_from(info.attributes.rq_psn.unwrap()))
+    }
+}
+
+/// What the victims transfer in a time when nothing is forged, in bytes per microsecond.
+fn undisturbed(gap_reports: bool) -> f64 {
+    let mut victims = Victims::new(gap_reports);
+    for _ in 0..ROUND {
+        victims.world.run_for(STEP);
+        victims.keep_running();
+    }
+    victims.rate()
+}
+
+/// A million forged packets a second.
+const STEP: Duration = Duration::from_micros(1);
+
+#[test]
+fn without_the_number_of_a_queue_pair_nothing_that_is_forged_has_an_effect() {
+    let plain = undisturbed(true);
+    for seed in rounds() {
+        attack_without_number(seed, plain);
+    }
+}
+
+fn attack_without_number(seed: u64, plain: f64) {
+    let (mut victims, mut dice) = (Victims::new(true), Dice(seed));
+    for _ in 0..ROUND {
+        let qpn = Qpn::new(dice.next(SPACE)).unwrap();
+        let node = dice.next(2) as usize;
+        if victims.ends.iter().all(|it| it[node].qpn != qpn) {
+            let psn = Psn::wrapping(dice.next(SPACE));
+            let packet = forged(&mut dice, qpn, psn);
+            victims.world.forge(1 - node, node, &packet);
+        }
+        victims.world.run_for(STEP);
+        victims.keep_running();
+    }
+    for node in 0..2 {
+        for name in ["reorder_kept", "gap_report_rcvd", "rcvd_seq_err", "resent_pkts"] {
+            assert_eq!(victims.world.counter(node, name), 0, "{name}, seed {seed}");
+        }
+    }
+    assert_eq!(victims.rate(), plain, "seed {seed}");
+}
+
+#[test]
+fn with_the_number_of_a_queue_pair_a_wrong_psn_gives_a_packet_in_a_window_of_4096_and_no_more() {
+    for gap_reports in [false, true] {
+        let plain = undisturbed(gap_reports);
+        let (mut count, mut right, mut ahead, mut sum, mut least) = (0, 0, 0, 0.0, f64::MAX);
+        for seed in rounds() {
+            let ([in_place, in_window], rate) = attack_with_number(seed, gap_reports);
+            (count, right, ahead) = (count + ROUND, right + in_place, ahead + in_window);
+            (sum, least) = (sum + rate, least.min(rate));
+        }
+        let rate = sum * ROUND as f64 / count as f64;
+        println!(
+            "{count} packets, reports {gap_reports}: {rate:.1} of {plain:.1} bytes each µs, {least:.1} at least, \
+             {right} right PSNs, {ahead} requests in the window"
+        );
+        let share = 2.0 * f64::from(WINDOW + 1) / f64::from(SPACE);
+        let limit = (count as f64 * share * 1.2) as u64 + 20;
+        assert!(right + ahead <= limit, "{right} right, {ahead} ahead, {limit} at most");
+        assert!(rate >= 0.9 * plain, "{rate} of {plain}");
+    }
+}
+
+/// Returns the packets that were left out since their PSN was right, or that of a request in the window, and
+/// what the victims transferred.
+fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 2], f64) {
+    let (mut victims, mut dice) = (Victims::new(gap_reports), Dice(seed));
+    let (mut right, mut ahead) = (0, 0);
+    for i in 0..ROUND {
+        let end = victims.ends[dice.next(2) as usize][dice.next(2) as usize];
+        let psn = Psn::wrapping(dice.next(SPACE));
+        if victims.is_right(end, psn) {
+            right += 1;
+        } else {
+            let is_ahead = victims.is_ahead(end, psn);
+            let packet = forged(&mut dice, end.qpn, psn);
+            let is_request = forge::parse(&packet).bth.opcode.info().is_request();
+            // One that is kept is executed in its turn: that is what the window gives away.
+            ahead += u64::from(is_ahead && is_request);
+            if !(is_ahead && is_request) {
+                let kept = victims.world.counter(end.node, "reorder_kept");
+                victims.world.forge(1 - end.node, end.node, &packet);
+                assert_eq!(
+                    victims.world.counter(end.node, "reorder_kept"),
+                    kept,
+                    "{i}, seed {seed}"
+                );
+            }
+        }
+        victims.world.run_for(STEP);
+        victims.keep_running();
+    }
+    for node in 0..2 {
+        assert_eq!(victims.world.counter(node, "gap_report_rcvd"), 0);
+    }
+    for end in victims.ends.iter().flatten() {
+        assert_eq!(end.state(&victims.world), QpState::ReadyToSend);
+    }
+    ([right, ahead], victims.rate())
+}

@@ -1,0 +1,137 @@
+//! Peers that keep no packet behind a missing one, as `rdma_rxe` and most cards: no loss, delay or copy makes
+//! a requester take one for a peer that keeps packets, or send it a packet of no standard.
+
+use std::time::Duration;
+
+use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
+use roce_transport::{Endpoint, EndpointConfig};
+use roce_wire::{PathMtu, opcode};
+
+use crate::common::connection::{Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::{World, WorldConfig};
+
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+const SEEDS: u64 = 6;
+
+/// What a path does, and the microseconds that all seeds together took, packet by packet and in whole
+/// trains, when nothing was ever inferred of a peer: with a belief that could not form.
+struct Path {
+    name: &'static str,
+    latency: u64,
+    rates: ImpairmentRates,
+    without_inference: [u64; 2],
+}
+
+const fn rates(drop: f64, delay: f64, duplicate: f64, max_delay: u64) -> ImpairmentRates {
+    let max_delay = Duration::from_micros(max_delay);
+    ImpairmentRates { drop, delay, duplicate, max_delay, corrupt: 0.0, mark: 0.0 }
+}
+
+const PATHS: [Path; 9] = [
+    Path {
+        name: "loss of 0.2 %, 2 µs",
+        latency: 2,
+        rates: rates(0.002, 0.0, 0.0, 0),
+        without_inference: [49173, 45620],
+    },
+    Path {
+        name: "loss of 1 %, 2 µs",
+        latency: 2,
+        rates: rates(0.01, 0.0, 0.0, 0),
+        without_inference: [52437, 52335],
+    },
+    Path {
+        name: "loss of 0.2 %",
+        latency: 20,
+        rates: rates(0.002, 0.0, 0.0, 0),
+        without_inference: [65477, 45944],
+    },
+    Path {
+        name: "loss of 1 %",
+        latency: 20,
+        rates: rates(0.01, 0.0, 0.0, 0),
+        without_inference: [196488, 52947],
+    },
+    Path {
+        name: "loss of 1 %, 108 µs",
+        latency: 108,
+        rates: rates(0.01, 0.0, 0.0, 0),
+        without_inference: [962787, 57835],
+    },
+    Path {
+        name: "delay",
+        latency: 20,
+        rates: rates(0.0, 0.02, 0.0, 60),
+        without_inference: [279016, 49899],
+    },
+    Path {
+        name: "copies",
+        latency: 20,
+        rates: rates(0.002, 0.0, 0.02, 60),
+        without_inference: [75162, 45944],
+    },
+    Path {
+        name: "all",
+        latency: 20,
+        rates: rates(0.002, 0.05, 0.02, 200),
+        without_inference: [444887, 79000],
+    },
+    Path {
+        name: "reordering",
+        latency: 20,
+        rates: rates(0.0, 0.5, 0.0, 20),
+        without_inference: [828011, 108532],
+    },
+];
+
+/// Returns the microseconds that 8 MiB take over each of so many paths, and the repairs of packets alone.
+fn transfers(path: &Path, whole_trains: bool, batch: usize) -> (u64, u64) {
+    let (mut micros, mut repairs) = (0, 0);
+    for seed in 0..SEEDS {
+        let link = LinkConfig {
+            latency: Duration::from_micros(path.latency),
+            bits_per_sec: Some(10_000_000_000),
+            queue_frames: usize::MAX,
+        };
+        let config = WorldConfig { link, whole_trains, batch, ..WorldConfig::default() };
+        let mut world = World::new(2, config);
+        let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
+        world.nodes[1].endpoint = Endpoint::with_observer(config, Default::default());
+        world.set_impairment(0, Impairment::random(seed, path.rates));
+        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        let exchange = Exchange::post(&mut world, ends, Kind::Write, 1 << 20, 8);
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+        micros += world.now().as_nanos() / 1000;
+        repairs += world.counter(0, "selective_repeat");
+        for node in &world.nodes {
+            assert!(node.sent.iter().all(|it| it.opcode() != opcode::GAP_REPORT), "{}", path.name);
+        }
+    }
+    (micros, repairs)
+}
+
+#[test]
+fn a_peer_that_goes_back_n_is_as_fast_as_if_nothing_were_inferred_and_gets_only_the_standard() {
+    for path in &PATHS {
+        for (i, whole_trains) in [false, true].into_iter().enumerate() {
+            let (micros, repairs) = transfers(path, whole_trains, usize::MAX);
+            let plain = path.without_inference[i];
+            println!(
+                "{}, trains {whole_trains}: {micros} µs, {plain} without, {repairs} repairs",
+                path.name
+            );
+            assert!(micros * 10 <= plain * 11, "{}: {micros} µs, and not {plain}", path.name);
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_takes_one_packet_at_a_time_is_never_sent_a_repair() {
+    for path in &PATHS {
+        let (_, repairs) = transfers(path, false, 1);
+        assert_eq!(repairs, 0, "{}", path.name);
+    }
+}
