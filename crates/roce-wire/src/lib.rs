@@ -53,6 +53,7 @@ mod congestion_mark;
 mod deth;
 mod display;
 mod error;
+mod fault_rule;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -86,6 +87,10 @@ pub use bth::{BTH_LEN, Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
 pub use congestion_mark::mark_congestion;
 pub use deth::{DETH_LEN, Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
+pub use fault_rule::{
+    FaultAction, FaultDirection, FaultRule, FaultRuleError, PacketFacts, PacketKind,
+    PacketSelector, RuleCounter, SeenPacket, Sender, Which,
+};
 pub use frame::{Ecn, Frame, Packets, ParseOptions};
 pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
 pub use gid::{Gid, GidParseError};

@@ -1,0 +1,171 @@
+//! Scripted faults: which packet meets which fault, as a sentence such as `drop request 3 of queue pair 2`.
+//!
+//! The same sentences stand in lessons, on command lines and in files. [`FaultRule::parse`] reads one and
+//! `Display` writes it; [`RuleCounter`] finds the packets.
+
+mod facts;
+mod text;
+
+use core::time::Duration;
+
+pub use self::facts::{PacketFacts, Sender};
+pub use self::text::FaultRuleError;
+use crate::KnownOpcode;
+
+/// A fault and the packets that meet it.
+///
+/// ```
+/// use roce_wire::{FaultAction, FaultRule};
+///
+/// let rule = FaultRule::parse("drop  request 3 of queue pair 2")?;
+/// assert_eq!(rule.action, FaultAction::Drop);
+/// assert_eq!(rule.packets.queue_pair, Some(2));
+/// assert_eq!(rule.to_string(), "drop request 3 of queue pair 2");
+/// let error = FaultRule::parse("drop reqest 3").unwrap_err();
+/// assert_eq!(error.word, "reqest");
+/// # Ok::<(), roce_wire::FaultRuleError<'_>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FaultRule {
+    /// What happens to the packets.
+    pub action: FaultAction,
+    /// The packets.
+    pub packets: PacketSelector,
+}
+
+/// What happens to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultAction {
+    /// It is lost.
+    Drop,
+    /// It arrives twice, the second time this much later.
+    Duplicate(Duration),
+    /// It gets a congestion mark (CE), if its sender set ECT.
+    Mark,
+    /// One bit is flipped: the bit of this number from the first byte's most significant bit, modulo the
+    /// frame's length, or without a number one behind the Ethernet header at random.
+    Damage(Option<u32>),
+    /// It is delayed by this much; later packets overtake it.
+    Delay(Duration),
+    /// So many later packets overtake it.
+    HoldBehind(u32),
+    /// It is held until another packet comes by, and follows that one.
+    HoldUntil(PacketSelector),
+}
+
+/// Which packets are meant. Where nothing is said, all are: of every queue pair, rank and direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PacketSelector {
+    /// Kind of the packets; the others are not counted.
+    pub kind: PacketKind,
+    /// Which of them.
+    pub which: Which,
+    /// Direction, seen from where the fault happens.
+    pub direction: Option<FaultDirection>,
+    /// Queue pair that sends them, from 1: the queue pairs of one direction are numbered in the order
+    /// of the first packet that each sends.
+    pub queue_pair: Option<u32>,
+    /// Rank that sends them, from 0.
+    pub rank: Option<u32>,
+}
+
+/// Which of the packets of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// These, from 1, both included.
+    Range(u64, u64),
+    /// Every one whose number is divisible by this; 1 is every packet.
+    Every(u64),
+}
+
+/// Direction of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum FaultDirection {
+    Sent,
+    Received,
+}
+
+/// Kind of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// Any frame.
+    Any,
+    /// Requests, of all services.
+    Request,
+    /// Packets of read responses, ACKs, NAKs, and acknowledges of atomics.
+    Response,
+    /// Acknowledge packets that are no NAK.
+    Ack,
+    /// NAKs, also RNR NAKs.
+    Nak,
+    /// RNR NAKs.
+    RnrNak,
+    /// Congestion notifications.
+    Cnp,
+    /// Packets of SENDs.
+    Send,
+    /// Packets of RDMA WRITEs.
+    Write,
+    /// Requests of RDMA READs.
+    Read,
+    /// Packets of read responses.
+    ReadResponse,
+    /// Requests of atomics.
+    Atomic,
+    /// Packets of this opcode.
+    Opcode(KnownOpcode),
+}
+
+/// Finds the packets of one [`PacketSelector`] in a sequence of packets.
+#[derive(Clone, Debug)]
+pub struct RuleCounter {
+    selector: PacketSelector,
+    seen: u64,
+}
+
+/// A packet as a [`RuleCounter`] sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct SeenPacket {
+    /// What the packet says; `None` if it is no RoCE packet.
+    pub facts: Option<PacketFacts>,
+    /// Direction.
+    pub direction: FaultDirection,
+    /// Number of its sender in that direction, from 1.
+    pub queue_pair: Option<u32>,
+    /// Rank of its sender, where there are ranks.
+    pub rank: Option<u32>,
+}
+
+impl RuleCounter {
+    /// Begins before the first packet.
+    pub const fn new(selector: PacketSelector) -> Self {
+        Self { selector, seen: 0 }
+    }
+
+    /// Counts the next packet; returns true if it is one of those that are meant.
+    pub fn admits(&mut self, packet: &SeenPacket) -> bool {
+        let PacketSelector { kind, which, direction, queue_pair, rank } = self.selector;
+        let is_of = |wanted: Option<u32>, found| wanted.is_none() || wanted == found;
+        let counts = kind.includes(packet.facts.as_ref())
+            && direction.is_none_or(|direction| direction == packet.direction)
+            && is_of(queue_pair, packet.queue_pair)
+            && is_of(rank, packet.rank);
+        if !counts {
+            return false;
+        }
+        self.seen += 1;
+        match which {
+            Which::Range(first, last) => (first..=last).contains(&self.seen),
+            Which::Every(step) => self.seen.is_multiple_of(step),
+        }
+    }
+
+    /// Returns how many packets were counted.
+    pub const fn seen(&self) -> u64 {
+        self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests;

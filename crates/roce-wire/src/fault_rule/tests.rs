@@ -1,0 +1,195 @@
+use core::time::Duration;
+
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Bth, Deth, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
+
+fn kinds() -> impl Strategy<Value = PacketKind> {
+    let named = prop::sample::select(vec![
+        PacketKind::Any,
+        PacketKind::Request,
+        PacketKind::Response,
+        PacketKind::Ack,
+        PacketKind::Nak,
+        PacketKind::RnrNak,
+        PacketKind::Cnp,
+        PacketKind::Send,
+        PacketKind::Write,
+        PacketKind::Read,
+        PacketKind::ReadResponse,
+        PacketKind::Atomic,
+    ]);
+    // `cnp` is a kind, too.
+    let opcodes: Vec<_> = KnownOpcode::all().filter(|opcode| *opcode != opcode::CNP).collect();
+    prop_oneof![named, prop::sample::select(opcodes).prop_map(PacketKind::Opcode)]
+}
+
+fn selectors() -> impl Strategy<Value = PacketSelector> {
+    let which = prop_oneof![
+        (1..u64::MAX, 0..1000u64).prop_map(|(first, more)| {
+            Which::Range(first, first.saturating_add(more))
+        }),
+        (1..u64::MAX).prop_map(Which::Every),
+        Just(Which::Every(1)),
+    ];
+    let directions = [FaultDirection::Sent, FaultDirection::Received];
+    let direction = option::of(prop::sample::select(directions.to_vec()));
+    (kinds(), which, direction, option::of(1..u32::MAX), option::of(any::<u32>())).prop_map(
+        |(kind, which, direction, queue_pair, rank)| PacketSelector {
+            kind,
+            which,
+            direction,
+            queue_pair,
+            rank,
+        },
+    )
+}
+
+fn rules() -> impl Strategy<Value = FaultRule> {
+    let times = || (0..86_400_000_000_000u64).prop_map(Duration::from_nanos);
+    let actions = prop_oneof![
+        Just(FaultAction::Drop),
+        Just(FaultAction::Mark),
+        times().prop_map(FaultAction::Duplicate),
+        Just(FaultAction::Duplicate(Duration::ZERO)),
+        option::of(any::<u32>()).prop_map(FaultAction::Damage),
+        times().prop_map(FaultAction::Delay),
+        (1..u32::MAX).prop_map(FaultAction::HoldBehind),
+        selectors().prop_map(FaultAction::HoldUntil),
+    ];
+    (actions, selectors()).prop_map(|(action, packets)| FaultRule { action, packets })
+}
+
+proptest! {
+    #[test]
+    fn a_rule_is_read_back_from_its_sentence(rule in rules()) {
+        let text = rule.to_string();
+        prop_assert_eq!(FaultRule::parse(&text), Ok(rule), "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics(text in "[a-z0-9 ]{0,60}") {
+        let _ = FaultRule::parse(&text);
+    }
+
+    #[test]
+    fn a_word_that_is_replaced_is_named(rule in rules(), place in any::<prop::sample::Index>()) {
+        let text = rule.to_string();
+        let mut words: Vec<_> = text.split(' ').collect();
+        let place = place.index(words.len());
+        words[place] = "wrong";
+        let text = words.join(" ");
+        prop_assert_eq!(FaultRule::parse(&text).unwrap_err().word, "wrong", "{}", text);
+    }
+}
+
+#[test]
+fn a_sentence_may_be_written_in_more_than_one_way() {
+    for (text, same) in [
+        ("drop requests 3 to 5", "drop request 3 to 5"),
+        ("drop every 1st ack", "drop every ack"),
+        ("hold sends 1 to 2 behind 1 packet", "hold send 1 to 2 behind 1 packets"),
+        ("delay ack 1 by 5000us", "delay ack 1 by 5ms"),
+        ("drop packet 1 of rank 0 of queue pair 2", "drop packet 1 of queue pair 2 of rank 0"),
+        ("  drop\tRC-RDMA-WRITE-Only 7 ", "drop rc-rdma-write-only 7"),
+    ] {
+        assert_eq!(FaultRule::parse(text).unwrap().to_string(), same);
+    }
+}
+
+#[test]
+fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
+    for (text, word, expected) in [
+        ("", "", "drop, duplicate"),
+        ("lose packet 1", "lose", "drop, duplicate"),
+        ("drop packet", "", "a number"),
+        ("drop packet 0", "0", "from 1"),
+        ("drop packets 5 to 3", "3", "a number"),
+        ("drop pakket 1", "pakket", "rc-send-only"),
+        ("drop request 3 of pair 2", "pair", "queue pair"),
+        ("drop request 3 of queue pear 2", "pear", "pair"),
+        ("drop request 3 of rank 1 of rank 2", "rank", "each once"),
+        ("drop request 3 please", "please", "the end"),
+        ("delay ack 1 by 5", "5", "a time"),
+        ("delay ack 1 by 25h", "25h", "a time"),
+        ("delay ack 1 by 18446744073709551615s", "18446744073709551615s", "a time"),
+        ("delay ack 1", "", "by"),
+        ("hold ack 1 for 2 packets", "for", "until"),
+        ("drop every 0th ack", "0th", "packet"),
+    ] {
+        let error = FaultRule::parse(text).unwrap_err();
+        assert_eq!(error.word, word, "{text}");
+        assert!(error.expected.contains(expected), "{text}: {error}");
+        let shown = if word.is_empty() { "the end".to_owned() } else { format!("{word:?}") };
+        assert!(error.to_string().starts_with(&shown), "{error}");
+    }
+}
+
+/// Returns a frame from host 1 or 2 to the other.
+fn frame(from: u8, headers: &Headers) -> Vec<u8> {
+    let address = |last| core::net::IpAddr::from([10, 0, 0, last]);
+    let outer = OuterHeaders::new(address(from), address(3 - from));
+    let mut body = [0; 64];
+    let len = headers.emit(&mut body);
+    let mut frame = vec![0; outer.len()];
+    frame.extend(&body[..len]);
+    frame.extend([0; 4]);
+    let sealer = Sealer::new(&outer).unwrap();
+    sealer.seal(0xc123, 7, &mut frame, len + 4, UdpChecksum::Zero).unwrap();
+    frame
+}
+
+fn plain(opcode: KnownOpcode, to: u32) -> Headers {
+    Headers::new(Bth::new(opcode, Qpn::new(to).unwrap(), Psn::ZERO))
+}
+
+#[test]
+fn a_sender_is_told_from_others_by_its_connection_or_its_datagrams() {
+    let sender = |from, headers: &Headers| PacketFacts::of(&frame(from, headers)).unwrap().sender;
+    let of = |from, to| sender(from, &plain(opcode::RC_SEND_MIDDLE, to));
+    assert_eq!(of(1, 17), sender(1, &plain(opcode::RC_SEND_LAST, 17)));
+    assert_ne!(of(1, 17), of(1, 18));
+    assert_ne!(of(1, 17), of(2, 17));
+    let datagram = |from: u32, to| {
+        let source_qp = Qpn::new(from).unwrap();
+        let headers = plain(opcode::UD_SEND_ONLY, to);
+        sender(1, &Headers { deth: Some(Deth { q_key: 1, source_qp }), ..headers })
+    };
+    assert_eq!(datagram(5, 17), datagram(5, 18));
+    assert_ne!(datagram(5, 17), datagram(6, 17));
+    assert_eq!(PacketFacts::of(&[0; 60]), None);
+}
+
+#[test]
+fn a_counter_counts_what_its_selector_names_and_nothing_else() {
+    let rule = |text: &str| RuleCounter::new(FaultRule::parse(text).unwrap().packets);
+    let seen = |text: &str, packets: &[(KnownOpcode, u32)]| {
+        let mut counter = rule(text);
+        let admits = |&(opcode, queue_pair): &(KnownOpcode, u32)| {
+            let facts = PacketFacts::of(&frame(1, &plain(opcode, 17)));
+            let direction = FaultDirection::Sent;
+            let (queue_pair, rank) = (Some(queue_pair), Some(1));
+            counter.admits(&SeenPacket { facts, direction, queue_pair, rank })
+        };
+        packets.iter().map(admits).collect::<Vec<_>>()
+    };
+    let (send, write) = (opcode::RC_SEND_MIDDLE, opcode::RC_WRITE_MIDDLE);
+    let packets = [(send, 1), (write, 1), (send, 2), (send, 1), (write, 2), (send, 2)];
+    for (text, meant) in [
+        ("drop send 2", [false, false, true, false, false, false]),
+        ("drop send 2 of queue pair 1", [false, false, false, true, false, false]),
+        ("drop request 2 to 4", [false, true, true, true, false, false]),
+        ("drop every 2nd packet", [false, true, false, true, false, true]),
+        ("drop every write", [false, true, false, false, true, false]),
+        ("drop every ack", [false; 6]),
+        ("drop received every packet", [false; 6]),
+        ("drop every packet of rank 2", [false; 6]),
+        ("drop every rc-rdma-write-middle of queue pair 2 of rank 1", [
+            false, false, false, false, true, false,
+        ]),
+    ] {
+        assert_eq!(seen(text, &packets), meant, "{text}");
+    }
+}

@@ -1,0 +1,314 @@
+//! Rules as sentences.
+//!
+//! ```text
+//! rule      = "drop" packets | "duplicate" packets ["after" time] | "mark" packets
+//!           | "damage" ["bit" number "of"] packets | "delay" packets "by" time
+//!           | "hold" packets ("behind" number ["packets"] | "until" packets)
+//! packets   = ["sent" | "received"] (kind number ["to" number] | "every" [nth] kind)
+//!             {"of" ("queue pair" number | "rank" number)}
+//! nth       = number ("st" | "nd" | "rd" | "th"); time = number ("ns" | "us" | "ms" | "s")
+//! ```
+
+use core::fmt::{self, Display, Formatter};
+use core::time::Duration;
+
+use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector, Which};
+use crate::KnownOpcode;
+
+/// A sentence that is no rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} where {expected} is expected; such as \"drop request 3 of queue pair 2\"", Found(self.word))]
+pub struct FaultRuleError<'a> {
+    /// The first word that is wrong; empty at the end of the sentence.
+    pub word: &'a str,
+    /// What may stand there.
+    pub expected: &'static str,
+}
+
+struct Found<'a>(&'a str);
+
+impl Display for Found<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("the end") } else { write!(f, "{:?}", self.0) }
+    }
+}
+
+type Result<'a, T> = core::result::Result<T, FaultRuleError<'a>>;
+
+impl FaultRule {
+    /// Parses a sentence.
+    ///
+    /// # Errors
+    /// [`FaultRuleError`] with the first word that is wrong.
+    pub fn parse(text: &str) -> Result<'_, Self> {
+        let mut words = Words { rest: text };
+        let rule = words.rule()?;
+        match words.next() {
+            "" => Ok(rule),
+            word => Err(FaultRuleError { word, expected: "the end, or \"of\"" }),
+        }
+    }
+}
+
+/// The words of a sentence that are left.
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn peek(&self) -> &'a str {
+        self.rest.split_whitespace().next().unwrap_or_default()
+    }
+
+    /// Takes the next word; empty at the end.
+    fn next(&mut self) -> &'a str {
+        let word = self.peek();
+        self.rest = self.rest.trim_start().get(word.len()..).unwrap_or_default();
+        word
+    }
+
+    fn takes(&mut self, word: &str) -> bool {
+        let is_next = self.peek() == word;
+        if is_next {
+            self.next();
+        }
+        is_next
+    }
+
+    fn need(&mut self, wanted: &str, expected: &'static str) -> Result<'a, ()> {
+        match self.next() {
+            word if word == wanted => Ok(()),
+            word => Err(FaultRuleError { word, expected }),
+        }
+    }
+
+    fn rule(&mut self) -> Result<'a, FaultRule> {
+        let verb = self.next();
+        let (action, packets) = match verb {
+            "drop" => (FaultAction::Drop, self.packets()?),
+            "mark" => (FaultAction::Mark, self.packets()?),
+            "duplicate" => {
+                let packets = self.packets()?;
+                let lag = if self.takes("after") { self.time()? } else { Duration::ZERO };
+                (FaultAction::Duplicate(lag), packets)
+            }
+            "damage" => {
+                let mut bit = None;
+                if self.takes("bit") {
+                    bit = Some(self.number(0)?);
+                    self.need("of", "\"of\"")?;
+                }
+                (FaultAction::Damage(bit), self.packets()?)
+            }
+            "delay" => {
+                let packets = self.packets()?;
+                self.need("by", "\"by\" and a time")?;
+                (FaultAction::Delay(self.time()?), packets)
+            }
+            "hold" => {
+                let packets = self.packets()?;
+                let action = match self.next() {
+                    "until" => FaultAction::HoldUntil(self.packets()?),
+                    "behind" => {
+                        let count = self.number(1)?;
+                        let _word = self.takes("packets") || self.takes("packet");
+                        FaultAction::HoldBehind(count)
+                    }
+                    word => {
+                        let expected = "\"until\" or \"behind\"";
+                        return Err(FaultRuleError { word, expected });
+                    }
+                };
+                (action, packets)
+            }
+            word => {
+                let expected = "drop, duplicate, delay, hold, damage or mark";
+                return Err(FaultRuleError { word, expected });
+            }
+        };
+        Ok(FaultRule { action, packets })
+    }
+
+    fn packets(&mut self) -> Result<'a, PacketSelector> {
+        let direction = if self.takes("sent") {
+            Some(FaultDirection::Sent)
+        } else if self.takes("received") {
+            Some(FaultDirection::Received)
+        } else {
+            None
+        };
+        let (kind, which) = if self.takes("every") {
+            let step = match nth(self.peek()) {
+                Some(step) => {
+                    self.next();
+                    step
+                }
+                None => 1,
+            };
+            (self.kind()?, Which::Every(step))
+        } else {
+            let kind = self.kind()?;
+            let first: u64 = self.number(1)?;
+            let last = if self.takes("to") { self.number(first)? } else { first };
+            (kind, Which::Range(first, last))
+        };
+        let mut selector =
+            PacketSelector { kind, which, direction, queue_pair: None, rank: None };
+        while self.takes("of") {
+            match self.next() {
+                "queue" if selector.queue_pair.is_none() => {
+                    self.need("pair", "\"pair\"")?;
+                    selector.queue_pair = Some(self.number(1)?);
+                }
+                "rank" if selector.rank.is_none() => selector.rank = Some(self.number(0)?),
+                word => {
+                    let expected = "\"queue pair\" or \"rank\", each once";
+                    return Err(FaultRuleError { word, expected });
+                }
+            }
+        }
+        Ok(selector)
+    }
+
+    fn kind(&mut self) -> Result<'a, PacketKind> {
+        let word = self.next();
+        let singular = word.strip_suffix('s').unwrap_or(word);
+        let named = KINDS.iter().find(|(name, _)| *name == word || *name == singular);
+        let kind = named.map(|(_, kind)| *kind).or_else(|| opcode(word).map(PacketKind::Opcode));
+        kind.ok_or(FaultRuleError {
+            word,
+            expected: "packet, request, response, ack, nak, rnr-nak, cnp, send, write, read, \
+                       read-response, atomic, or an opcode such as rc-send-only",
+        })
+    }
+
+    /// Takes a number that is at least `least`.
+    fn number<T: core::str::FromStr + PartialOrd>(&mut self, least: T) -> Result<'a, T> {
+        let word = self.next();
+        let number = word.parse().ok().filter(|number| *number >= least);
+        number.ok_or(FaultRuleError { word, expected: "a number (packets and queue pairs count from 1)" })
+    }
+
+    fn time(&mut self) -> Result<'a, Duration> {
+        let word = self.next();
+        let refused = FaultRuleError { word, expected: "a time such as 10us, 5ms or 2s, at most a day" };
+        let digits = word.find(|char: char| !char.is_ascii_digit()).unwrap_or(word.len());
+        let (number, unit) = word.split_at(digits);
+        let nanos = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, nanos)| *nanos);
+        let (number, nanos) = (number.parse::<u64>().ok(), nanos);
+        let total = number.zip(nanos).and_then(|(number, nanos)| number.checked_mul(nanos));
+        let time = total.map(Duration::from_nanos).filter(|time| *time <= MAX_TIME);
+        time.ok_or(refused)
+    }
+}
+
+/// Parses a number such as 3rd, which may be followed by any of the four endings.
+fn nth(word: &str) -> Option<u64> {
+    let number = ["st", "nd", "rd", "th"].iter().find_map(|ending| word.strip_suffix(ending))?;
+    number.parse().ok().filter(|step| *step > 0)
+}
+
+/// Finds an opcode by its name with hyphens for spaces, in letters of either case.
+fn opcode(word: &str) -> Option<KnownOpcode> {
+    let same = |(left, right): (u8, u8)| {
+        left.eq_ignore_ascii_case(&right) || (left == b' ' && right == b'-')
+    };
+    KnownOpcode::all().find(|opcode| {
+        let name = opcode.name();
+        name.len() == word.len() && name.bytes().zip(word.bytes()).all(same)
+    })
+}
+
+const KINDS: [(&str, PacketKind); 12] = [
+    ("packet", PacketKind::Any),
+    ("request", PacketKind::Request),
+    ("response", PacketKind::Response),
+    ("ack", PacketKind::Ack),
+    ("nak", PacketKind::Nak),
+    ("rnr-nak", PacketKind::RnrNak),
+    ("cnp", PacketKind::Cnp),
+    ("send", PacketKind::Send),
+    ("write", PacketKind::Write),
+    ("read", PacketKind::Read),
+    ("read-response", PacketKind::ReadResponse),
+    ("atomic", PacketKind::Atomic),
+];
+
+/// Longest time of a rule.
+const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Units of time in nanoseconds, the longest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
+
+impl Display for FaultRule {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let packets = self.packets;
+        match self.action {
+            FaultAction::Drop => write!(f, "drop {packets}"),
+            FaultAction::Mark => write!(f, "mark {packets}"),
+            FaultAction::Duplicate(Duration::ZERO) => write!(f, "duplicate {packets}"),
+            FaultAction::Duplicate(lag) => write!(f, "duplicate {packets} after {}", Time(lag)),
+            FaultAction::Damage(None) => write!(f, "damage {packets}"),
+            FaultAction::Damage(Some(bit)) => write!(f, "damage bit {bit} of {packets}"),
+            FaultAction::Delay(by) => write!(f, "delay {packets} by {}", Time(by)),
+            FaultAction::HoldBehind(count) => write!(f, "hold {packets} behind {count} packets"),
+            FaultAction::HoldUntil(other) => write!(f, "hold {packets} until {other}"),
+        }
+    }
+}
+
+impl Display for PacketSelector {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.direction {
+            None => {}
+            Some(FaultDirection::Sent) => f.write_str("sent ")?,
+            Some(FaultDirection::Received) => f.write_str("received ")?,
+        }
+        match self.which {
+            Which::Every(1) => write!(f, "every {}", self.kind)?,
+            Which::Every(step) => write!(f, "every {step}{} {}", ending(step), self.kind)?,
+            Which::Range(first, last) if first == last => write!(f, "{} {first}", self.kind)?,
+            Which::Range(first, last) => write!(f, "{} {first} to {last}", self.kind)?,
+        }
+        if let Some(number) = self.queue_pair {
+            write!(f, " of queue pair {number}")?;
+        }
+        if let Some(rank) = self.rank {
+            write!(f, " of rank {rank}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for PacketKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Self::Opcode(opcode) = self {
+            let letters = opcode.name().chars();
+            return letters
+                .map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() })
+                .try_for_each(|letter| write!(f, "{letter}"));
+        }
+        let name = KINDS.iter().find(|(_, kind)| kind == self).map(|(name, _)| *name);
+        f.write_str(name.unwrap_or_default())
+    }
+}
+
+struct Time(Duration);
+
+impl Display for Time {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let fits = |(_, unit): &&(&str, u64)| nanos.is_multiple_of(u128::from(*unit));
+        let (name, unit) = UNITS.iter().find(fits).copied().unwrap_or(("ns", 1));
+        write!(f, "{}{name}", nanos / u128::from(unit))
+    }
+}
+
+fn ending(number: u64) -> &'static str {
+    match (number % 10, number % 100) {
+        (1, teen) if teen != 11 => "st",
+        (2, teen) if teen != 12 => "nd",
+        (3, teen) if teen != 13 => "rd",
+        _ => "th",
+    }
+}
