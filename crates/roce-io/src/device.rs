@@ -80,6 +80,10 @@ pub trait FrameDevice: Send {
     /// caller monitors the interface, so the device does not query the kernel.
     fn set_mtu(&mut self, _mtu: usize) {}
 
+    /// Notes a packet that a device around this one loses on purpose instead of sending it. Devices
+    /// that record packets record it with the comment `why`; others ignore it.
+    fn note_lost(&mut self, _packet: &[u8], _why: &str) {}
+
     /// Returns counters by stable names, the innermost device's first.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -147,6 +151,9 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         (**self).transmit(fill)
+    }
+    fn note_lost(&mut self, packet: &[u8], why: &str) {
+        (**self).note_lost(packet, why);
     }
     forward!(self, **self; may_receive, has_unsent, capabilities, wait_fds, wake_at, set_filter,
         set_mtu, counters);

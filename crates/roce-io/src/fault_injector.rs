@@ -1,11 +1,17 @@
 //! Drops, duplicates, delays, reorders, corrupts and marks packets.
 
 mod direction;
+mod report;
+mod script;
 mod text;
 
-use std::{fmt, io, time::Duration, time::Instant};
+use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
-use self::direction::FaultDirection;
+use roce_wire::FaultRule;
+
+use self::direction::FaultedDirection;
+pub use self::report::FaultEvent;
+pub use self::script::FaultScript;
 pub use self::text::FaultTextError;
 use crate::{
     SegmentChecksum, Segmenter,
@@ -13,52 +19,23 @@ use crate::{
     error::DeviceError,
 };
 
-/// A fault of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is lost.
-    Drop,
-    /// It arrives twice.
-    Duplicate,
-    /// It is delayed by this much; later packets overtake it.
-    Delay(Duration),
-    /// This many later packets overtake it, or as many as follow within
-    /// [`FaultConfig::reorder_hold`].
-    Reorder(u32),
-    /// One bit after the Ethernet header is flipped.
-    Corrupt,
-    /// It gets a congestion mark (CE), if its sender set ECT: see [`roce_wire::mark_congestion`].
-    Mark,
-}
-
 /// Probability of each fault, 0.0 to 1.0, drawn independently for each packet. Values outside that
 /// range count as the nearer bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
-    /// [`Fault::Drop`].
+    /// The packet is lost.
     pub drop: f64,
-    /// [`Fault::Duplicate`].
+    /// It arrives twice.
     pub duplicate: f64,
-    /// [`Fault::Delay`], by up to [`FaultConfig::max_delay`].
+    /// It is delayed by up to [`FaultConfig::max_delay`]; later packets overtake it.
     pub delay: f64,
-    /// [`Fault::Reorder`], behind up to [`FaultConfig::max_reorder`] packets.
+    /// Up to [`FaultConfig::max_reorder`] later packets overtake it, or as many as follow within
+    /// [`FaultConfig::reorder_hold`].
     pub reorder: f64,
-    /// [`Fault::Corrupt`].
+    /// One bit behind the Ethernet header is flipped.
     pub corrupt: f64,
-    /// [`Fault::Mark`].
+    /// It gets a congestion mark (CE), if its sender set ECT: see [`roce_wire::mark_congestion`].
     pub mark: f64,
-}
-
-/// A fault for one packet. A packet named in the script gets the scripted faults, in their order,
-/// and no random ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScriptedFault {
-    /// Direction of the packet.
-    pub direction: Direction,
-    /// Number of the packet in that direction, from 0.
-    pub packet: u64,
-    /// The fault.
-    pub fault: Fault,
 }
 
 /// Which faults occur, and how often. The default is none.
@@ -70,8 +47,15 @@ pub struct FaultConfig {
     pub inbound: FaultRates,
     /// Rates for sent packets.
     pub outbound: FaultRates,
-    /// Scripted faults, in any order.
-    pub script: Vec<ScriptedFault>,
+    /// Scripted faults. A packet that meets rules gets their faults, in their order, and no random
+    /// ones.
+    pub script: Vec<FaultRule>,
+    /// Rank that sends, for the script.
+    pub rank: Option<u32>,
+    /// Rank that sends what is received, where there are two, for the script.
+    pub peer_rank: Option<u32>,
+    /// File that exists, to which each [`FaultEvent`] is appended as a line.
+    pub log: Option<PathBuf>,
     /// Maximum random delay. Default 5 ms.
     pub max_delay: Duration,
     /// Maximum number of packets that overtake a randomly reordered one. Default 3.
@@ -87,6 +71,9 @@ impl Default for FaultConfig {
             inbound: FaultRates::default(),
             outbound: FaultRates::default(),
             script: Vec::new(),
+            rank: None,
+            peer_rank: None,
+            log: None,
             max_delay: Duration::from_millis(5),
             max_reorder: 3,
             reorder_hold: Duration::from_millis(5),
@@ -103,12 +90,12 @@ impl Default for FaultConfig {
 ///
 /// ```
 /// use roce_io::{
-///     Direction, Fault, FaultConfig, FaultInjector, FrameDevice, MemoryConfig, ScriptedFault,
-///     TxFrame, memory_pair,
+///     FaultConfig, FaultInjector, FrameDevice, MemoryConfig, TxFrame, memory_pair,
 /// };
+/// use roce_wire::FaultRule;
 ///
 /// let (here, mut there) = memory_pair(&MemoryConfig::default());
-/// let lose_first = ScriptedFault { direction: Direction::Out, packet: 0, fault: Fault::Drop };
+/// let lose_first = FaultRule::parse("drop sent packet 1").unwrap();
 /// let config = FaultConfig { script: vec![lose_first], ..FaultConfig::default() };
 /// let mut here = FaultInjector::new(here, config);
 /// let mut packets = [[1u8; 60], [2; 60]].into_iter();
@@ -121,32 +108,54 @@ impl Default for FaultConfig {
 /// ```
 pub struct FaultInjector<D> {
     inner: D,
-    inbound: FaultDirection,
-    outbound: FaultDirection,
+    inbound: FaultedDirection,
+    outbound: FaultedDirection,
     segmenter: Segmenter,
     slot: Vec<u8>,
     clock: Box<dyn FnMut() -> Instant + Send>,
+    faults_received: bool,
 }
 
 impl<D: FrameDevice> FaultInjector<D> {
-    /// Wraps `inner`.
-    pub fn new(inner: D, config: FaultConfig) -> Self {
-        Self::with_clock(inner, config, Instant::now)
+    /// Wraps `inner`, with a script of its own.
+    pub fn new(inner: D, config: &FaultConfig) -> Self {
+        Self::with_script(inner, config, FaultScript::new(config))
     }
 
-    /// As [`new`](Self::new), with `clock` instead of the system's.
-    pub fn with_clock(
-        inner: D,
-        config: FaultConfig,
-        clock: impl FnMut() -> Instant + Send + 'static,
-    ) -> Self {
+    /// Wraps `inner`; its packets are counted in `script` with those of other devices.
+    pub fn with_script(inner: D, config: &FaultConfig, script: FaultScript) -> Self {
         Self {
-            inbound: FaultDirection::new(&config, Direction::In),
-            outbound: FaultDirection::new(&config, Direction::Out),
+            inbound: FaultedDirection::new(config, Direction::In, script.clone()),
+            outbound: FaultedDirection::new(config, Direction::Out, script),
             segmenter: Segmenter::default(),
             slot: vec![0; inner.capabilities().max_frame_len],
-            clock: Box::new(clock),
+            clock: Box::new(Instant::now),
+            faults_received: true,
             inner,
+        }
+    }
+
+    /// Leaves received packets alone: their senders have injected the faults.
+    #[must_use]
+    pub fn of_sent(self) -> Self {
+        Self { faults_received: false, ..self }
+    }
+
+    /// As this device, with `clock` instead of the system's.
+    #[must_use]
+    pub fn with_clock(self, clock: impl FnMut() -> Instant + Send + 'static) -> Self {
+        Self { clock: Box::new(clock), ..self }
+    }
+
+    /// Tells the inner device which packets it does not get.
+    fn note_lost(&mut self) {
+        while let Some((packet, rule)) = self.outbound.pop_lost() {
+            match rule {
+                None => self.inner.note_lost(&packet, "lost: random fault"),
+                Some(rule) => {
+                    self.inner.note_lost(&packet, &format!("lost: scripted fault {}", rule + 1));
+                }
+            }
         }
     }
 
@@ -173,6 +182,9 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
         self.outbound.release_due(now);
         if self.outbound.has_ready() {
             self.send_ready()?;
+        }
+        if !self.faults_received {
+            return self.inner.receive(budget, on_frame);
         }
         self.inbound.release_due(now);
         if !self.inbound.has_ready() {
@@ -212,6 +224,7 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
             let direction = &mut self.outbound;
             self.segmenter
                 .segment(frame, SegmentChecksum::Zero, &mut |packet| direction.admit(packet, now));
+            self.note_lost();
             sent += self.send_ready()?;
         }
         Ok(sent)

@@ -49,14 +49,14 @@ pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError};
 pub use fault_injector::{
-    Fault, FaultConfig, FaultInjector, FaultRates, FaultTextError, ScriptedFault,
+    FaultConfig, FaultEvent, FaultInjector, FaultRates, FaultScript, FaultTextError,
 };
 pub use filter::{Filter, QpnBlocks};
 pub use interfaces::{
     InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, disable_transmit_offload,
     interfaces,
 };
-pub use memory::{MemoryConfig, MemoryDevice, memory_pair};
+pub use memory::{LoopDevice, MemoryConfig, MemoryDevice, memory_pair};
 pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};

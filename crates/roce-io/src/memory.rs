@@ -1,4 +1,4 @@
-//! Two devices connected through memory, for tests and examples.
+//! Devices of memory: two that are connected, and one that receives what it sends.
 
 use std::{
     collections::VecDeque,
@@ -8,6 +8,7 @@ use std::{
         unix::net::UnixStream,
     },
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use crate::device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
@@ -57,11 +58,7 @@ pub fn memory_pair(config: &MemoryConfig) -> (MemoryDevice, MemoryDevice) {
     let ((ring_a, hear_a), (ring_b, hear_b)) = (bell(), bell());
     let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
     let device = |incoming: &Arc<Queue>, outgoing: &Arc<Queue>, bell, peer_bell| MemoryDevice {
-        capabilities: DeviceCapabilities {
-            mtu: config.mtu,
-            max_frame_len: crate::vnet_hdr::MAX_FRAME_LEN,
-            max_train_packets: config.max_train_packets,
-        },
+        capabilities: config.capabilities(),
         queue_len: config.queue_len,
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
@@ -70,6 +67,99 @@ pub fn memory_pair(config: &MemoryConfig) -> (MemoryDevice, MemoryDevice) {
         peer_bell,
     };
     (device(&to_a, &to_b, hear_a, ring_b), device(&to_b, &to_a, hear_b, ring_a))
+}
+
+/// A device that receives what it sends, in order, trains whole. A full queue is that of a kernel:
+/// frames wait until some are received.
+///
+/// ```
+/// use roce_io::{FrameDevice, LoopDevice, MemoryConfig, TxFrame};
+///
+/// let mut device = LoopDevice::new(&MemoryConfig { queue_len: 2, ..MemoryConfig::default() });
+/// let mut lens = [60, 70, 80].into_iter();
+/// device.transmit(&mut |_slot| lens.next().map(TxFrame::single))?;
+/// assert!(device.has_unsent());
+/// assert_eq!(device.receive(8, &mut |frame| assert!(frame.bytes.len() < 80))?, 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct LoopDevice {
+    capabilities: DeviceCapabilities,
+    queue_len: usize,
+    queue: VecDeque<Frame>,
+    slot: Vec<u8>,
+    /// A time in the past.
+    made: Instant,
+}
+
+impl LoopDevice {
+    /// Creates the device. Its queue has room for `queue_len` frames.
+    pub fn new(config: &MemoryConfig) -> Self {
+        Self {
+            capabilities: config.capabilities(),
+            queue_len: config.queue_len,
+            queue: VecDeque::new(),
+            slot: vec![0; crate::vnet_hdr::MAX_FRAME_LEN],
+            made: Instant::now(),
+        }
+    }
+}
+
+impl FrameDevice for LoopDevice {
+    fn receive(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let count = budget.min(self.queue.len());
+        for frame in self.queue.drain(..count) {
+            on_frame(frame.lent());
+        }
+        Ok(count)
+    }
+
+    fn may_receive(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while self.queue.len() < self.queue_len {
+            let Some(tx_frame) = fill(&mut self.slot) else { break };
+            let sendable =
+                crate::vnet_hdr::check(&self.slot, &tx_frame, &self.capabilities, "memory")?;
+            self.queue.push_back(Frame::of(sendable, &tx_frame));
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.queue.len() >= self.queue_len
+    }
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities
+    }
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+    /// At once while a frame waits, which no descriptor shows.
+    fn wake_at(&self) -> Option<Instant> {
+        self.may_receive().then_some(self.made)
+    }
+}
+
+impl MemoryConfig {
+    fn capabilities(&self) -> DeviceCapabilities {
+        DeviceCapabilities {
+            mtu: self.mtu,
+            max_frame_len: crate::vnet_hdr::MAX_FRAME_LEN,
+            max_train_packets: self.max_train_packets,
+        }
+    }
 }
 
 impl FrameDevice for MemoryDevice {
@@ -81,12 +171,7 @@ impl FrameDevice for MemoryDevice {
         let mut count = 0;
         while count < budget {
             let Some(frame) = self.next_frame() else { break };
-            on_frame(RxFrame {
-                bytes: &frame.bytes,
-                segment_len: frame.segment_len,
-                udp_checksum_partial: frame.segment_len.is_some(),
-                vlan_tag: None,
-            });
+            on_frame(frame.lent());
             count += 1;
         }
         Ok(count)
@@ -106,10 +191,7 @@ impl FrameDevice for MemoryDevice {
                     // A full bell is readable already; a closed one has no reader.
                     let _ = self.peer_bell.write(&[1]);
                 }
-                queue.push_back(Frame {
-                    bytes: sendable.to_vec(),
-                    segment_len: tx_frame.segment_len,
-                });
+                queue.push_back(Frame::of(sendable, &tx_frame));
             }
             count += 1;
         }
@@ -143,6 +225,21 @@ impl MemoryDevice {
 struct Frame {
     bytes: Vec<u8>,
     segment_len: Option<usize>,
+}
+
+impl Frame {
+    fn of(bytes: &[u8], tx_frame: &TxFrame) -> Self {
+        Self { bytes: bytes.to_vec(), segment_len: tx_frame.segment_len }
+    }
+
+    fn lent(&self) -> RxFrame<'_> {
+        RxFrame {
+            bytes: &self.bytes,
+            segment_len: self.segment_len,
+            udp_checksum_partial: self.segment_len.is_some(),
+            vlan_tag: None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -1,27 +1,33 @@
 //! Writes the packets of a device to a pcapng file.
 
 mod capture_file;
+mod section;
 
-use std::{io, time::SystemTime};
+use std::{
+    io,
+    time::{Duration, SystemTime},
+};
 
 pub use self::capture_file::CaptureFile;
+use self::capture_file::CaptureInterface;
 use crate::{
     SegmentChecksum, Segmenter,
     device::{Direction, FrameDevice, RxFrame, TxFrame, forward},
 };
 
-/// A device around a device that records the packets of both directions as they would be on a wire:
-/// trains are segmented and checksums completed.
+/// A device around a device that records packets as they would be on a wire: trains are segmented and
+/// checksums completed.
 ///
-/// Frames to send are recorded when they are written to their slot, before the kernel takes them. A
-/// write error ends the recording, not the traffic; [`CaptureFile::flush`] returns it.
+/// Frames to send are recorded when they are written to their slot, before the kernel takes them, and
+/// with a comment those that a [`FaultInjector`](crate::FaultInjector) around this device does not send.
+/// A write error ends the recording, not the traffic; [`CaptureFile::flush`] returns it.
 ///
 /// ```
 /// use roce_io::{CaptureFile, FrameDevice, MemoryConfig, PcapWriter, TxFrame, memory_pair};
 ///
 /// let (device, _peer) = memory_pair(&MemoryConfig::default());
 /// let file = CaptureFile::new(Vec::new())?; // or CaptureFile::create("trace.pcapng")?
-/// let mut device = PcapWriter::new(device, &file, "eth0")?;
+/// let mut device = PcapWriter::new(device, &file, "eth0");
 /// let mut frames = 2;
 /// device.transmit(&mut |_slot| {
 ///     frames -= 1;
@@ -34,36 +40,45 @@ use crate::{
 pub struct PcapWriter<D> {
     inner: D,
     recorder: Recorder,
+    records_received: bool,
 }
 
 impl<D: FrameDevice> PcapWriter<D> {
-    /// Wraps `inner`; its packets are recorded under the name `interface`.
-    ///
-    /// # Errors
-    /// The file's first write error.
-    pub fn new(inner: D, file: &CaptureFile, interface: &str) -> io::Result<Self> {
-        let interface = file.add_interface(interface)?;
+    /// Wraps `inner`; its packets of both directions are recorded under the name `interface`.
+    pub fn new(inner: D, file: &CaptureFile, interface: &str) -> Self {
+        let interface = CaptureInterface::new(interface);
         let recorder = Recorder { file: file.clone(), interface, segmenter: Segmenter::default() };
-        Ok(Self { inner, recorder })
+        Self { inner, recorder, records_received: true }
+    }
+
+    /// As [`new`](Self::new), but received packets are not recorded: their senders record them.
+    pub fn of_sent(inner: D, file: &CaptureFile, interface: &str) -> Self {
+        Self { records_received: false, ..Self::new(inner, file, interface) }
     }
 }
 
 #[derive(Debug)]
 struct Recorder {
     file: CaptureFile,
-    interface: u32,
+    interface: CaptureInterface,
     segmenter: Segmenter,
 }
 
 impl Recorder {
-    fn record(&mut self, direction: Direction, frame: RxFrame<'_>) {
-        let since_1970 =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (file, interface) = (&self.file, self.interface);
-        self.segmenter.segment(frame, SegmentChecksum::Completed, &mut |packet| {
-            file.record(interface, direction, since_1970, packet);
+    fn record(&mut self, direction: Direction, frame: RxFrame<'_>, comment: Option<&str>) {
+        let Self { file, interface, segmenter } = self;
+        file.record(interface, |blocks| {
+            // With the file locked, so that this process's packets are in the order of their times.
+            let now = since_1970();
+            segmenter.segment(frame, SegmentChecksum::Completed, &mut |packet| {
+                blocks.push(direction, now, packet, comment);
+            });
         });
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
@@ -72,16 +87,14 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         budget: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let recorder = &mut self.recorder;
-        let received = self.inner.receive(budget, &mut |frame| {
-            recorder.record(Direction::In, frame);
-            on_frame(frame);
-        })?;
-        if received == 0 {
-            // While idle, for readers of the file. The file keeps the error.
-            let _ = recorder.file.flush();
+        if !self.records_received {
+            return self.inner.receive(budget, on_frame);
         }
-        Ok(received)
+        let recorder = &mut self.recorder;
+        self.inner.receive(budget, &mut |frame| {
+            recorder.record(Direction::In, frame, None);
+            on_frame(frame);
+        })
     }
 
     fn transmit(
@@ -92,10 +105,14 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         self.inner.transmit(&mut |slot| {
             let tx_frame = fill(slot)?;
             if let Some(frame) = RxFrame::from_tx(slot, &tx_frame) {
-                recorder.record(Direction::Out, frame);
+                recorder.record(Direction::Out, frame, None);
             }
             Some(tx_frame)
         })
+    }
+
+    fn note_lost(&mut self, packet: &[u8], why: &str) {
+        self.recorder.record(Direction::Out, RxFrame::packet(packet), Some(why));
     }
 
     forward!(self, self.inner; has_unsent, capabilities, wait_fds, wake_at, set_filter, set_mtu,
@@ -147,7 +164,7 @@ mod tests {
                 Block::EnhancedPacket(packet) => packets.push(Recorded {
                     interface: packet.interface_id,
                     direction: match packet.options[..] {
-                        [EnhancedPacketOption::Flags(flags)] => flags,
+                        [EnhancedPacketOption::Flags(flags), ..] => flags,
                         _ => panic!("{:?}", packet.options),
                     },
                     timestamp: packet.timestamp,
@@ -164,8 +181,8 @@ mod tests {
         let train = ipv4_frame(4791, &[9; 250]);
         let single = ipv4_frame(4791, &[8; 60]);
         let (here, there) = memory_pair(&MemoryConfig::default());
-        let mut here = PcapWriter::new(here, file, "here").unwrap();
-        let mut there = PcapWriter::new(there, file, "there").unwrap();
+        let mut here = PcapWriter::new(here, file, "here");
+        let mut there = PcapWriter::new(there, file, "there");
         let mut frames = [
             (train.clone(), TxFrame::train(train.len(), 42, 100)),
             (single.clone(), TxFrame::single(single.len())),
@@ -221,6 +238,123 @@ mod tests {
         let [_, _] = traffic(&file);
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    /// A file of this name, removed when dropped.
+    struct Temporary(std::path::PathBuf);
+
+    impl Temporary {
+        fn new(name: &str) -> Self {
+            let name = format!("roce-io-{name}-{}.pcapng", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn send(device: &mut impl FrameDevice, len: usize) {
+        let mut frame = Some(TxFrame::single(len));
+        device.transmit(&mut |slot| {
+            slot[..len].fill(len as u8);
+            frame.take()
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_file_of_many_writers_has_every_packet_once_under_its_own_interface() {
+        const WRITERS: usize = 8;
+        const OPENS: usize = 5;
+        const PACKETS: usize = 40;
+        let file = Temporary::new("many");
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let path = &file.0;
+                // A file description of its own, as another process has.
+                scope.spawn(move || {
+                    for open in 0..OPENS {
+                        let file = CaptureFile::append(path).unwrap();
+                        let (device, _peer) = memory_pair(&MemoryConfig::default());
+                        let name = format!("{writer}.{open}");
+                        let mut device = PcapWriter::new(device, &file, &name);
+                        for packet in 0..PACKETS {
+                            send(&mut device, 60 + packet);
+                        }
+                    }
+                });
+            }
+        });
+        let (names, packets) = read_back(&std::fs::read(&file.0).unwrap());
+        assert_eq!(names.len(), WRITERS * OPENS);
+        assert_eq!(packets.len(), WRITERS * OPENS * PACKETS);
+        for interface in 0..names.len() as u32 {
+            let of_one = packets.iter().filter(|packet| packet.interface == interface);
+            let lens: Vec<_> = of_one.map(|packet| packet.bytes.len()).collect();
+            assert_eq!(lens, (60..60 + PACKETS).collect::<Vec<_>>(), "interface {interface}");
+        }
+    }
+
+    #[test]
+    fn a_packet_is_in_the_file_before_the_device_has_sent_it() {
+        let file = Temporary::new("early");
+        let (device, _peer) = memory_pair(&MemoryConfig::default());
+        let capture = CaptureFile::create(&file.0).unwrap();
+        let mut device = PcapWriter::new(device, &capture, "eth0");
+        let mut lens = [60, 61, 62].into_iter();
+        let mut seen = Vec::new();
+        device
+            .transmit(&mut |_| {
+                seen.push(read_back(&std::fs::read(&file.0).unwrap()).1.len());
+                lens.next().map(TxFrame::single)
+            })
+            .unwrap();
+        assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_writer_that_ended_while_it_added_an_interface_shifts_no_other() {
+        let file = Temporary::new("ended");
+        let before = || CaptureFile::append(&file.0).unwrap();
+        let record = |name: &str| {
+            let (device, _peer) = memory_pair(&MemoryConfig::default());
+            send(&mut PcapWriter::new(device, &before(), name), 60);
+        };
+        record("first");
+        let header = std::fs::read(&file.0).unwrap()[..96].to_vec();
+        record("second");
+        // As if the second had been killed before it noted its interface.
+        let whole = std::fs::read(&file.0).unwrap();
+        std::fs::write(&file.0, [&header, &whole[96..]].concat()).unwrap();
+        record("third");
+        let (names, packets) = read_back(&std::fs::read(&file.0).unwrap());
+        assert_eq!(names, ["first", "second", "third"]);
+        assert_eq!(packets.iter().map(|packet| packet.interface).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
+        for text in ["short", &"long".repeat(100)] {
+            let file = Temporary::new("foreign");
+            std::fs::write(&file.0, text).unwrap();
+            let error = CaptureFile::append(&file.0).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            assert_eq!(std::fs::read_to_string(&file.0).unwrap(), *text);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_lost_on_purpose_is_recorded_with_the_reason() {
+        let written = capture_file::tests::Shared::default();
+        let file = CaptureFile::new(written.clone()).unwrap();
+        let (device, _peer) = memory_pair(&MemoryConfig::default());
+        let mut device: Box<dyn FrameDevice> = Box::new(PcapWriter::new(device, &file, "eth0"));
+        device.note_lost(&ipv4_frame(4791, &[9; 50]), "lost: fault 1");
+        let bytes = written.bytes();
+        assert!(bytes.windows(13).any(|window| window == b"lost: fault 1"));
     }
 
     #[tier1("tshark")]

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use roce_transport::Counters;
 
 use crate::tree::Tree;
 
 /// The counters of a device, summed over the processes that use it.
 ///
-/// Every process publishes its own in a file `DEVICE.PROCESS`
-/// ([`counter_file`](roce_verbs::environment::counter_file)); the file of a process that has ended
-/// still counts.
+/// Every process publishes its own in files `DEVICE.PROCESS`, `DEVICE.PROCESS.1` and so on
+/// ([`counter_file`](roce_verbs::environment::counter_file)); those of a process that has ended still
+/// count.
 ///
 /// ```no_run
 /// use std::path::Path;
@@ -29,21 +31,20 @@ use crate::tree::Tree;
 pub struct CounterTotals(BTreeMap<String, u64>);
 
 impl CounterTotals {
-    /// Adds up what the processes have published in a folder. What cannot be read counts as nothing:
-    /// a file is replaced while it is looked for, and programs may write what they like.
+    /// Adds up what the processes have published in a folder. What is no file of counters counts as
+    /// nothing, since programs may make what they like there: links, pipes, devices, files of another
+    /// user than the folder's, files of more than 64 KiB, and files beyond 65 536. Nothing of that is waited for.
     ///
     /// # Errors
     /// The error of the file system if the folder cannot be listed.
     pub fn of_device(folder: &Path, device: &str) -> io::Result<Self> {
         let mut totals = Self::default();
-        for entry in fs::read_dir(folder)? {
+        let user = fs::metadata(folder)?.uid();
+        for entry in fs::read_dir(folder)?.take(MAX_FILES) {
             let name = entry?.file_name();
-            let parts = name.to_str().and_then(|name| name.rsplit_once('.'));
-            let is_of_device = parts.is_some_and(|(named, process)| {
-                named == device && process.bytes().all(|byte| byte.is_ascii_digit())
-            });
-            if is_of_device {
-                totals.add(&fs::read_to_string(folder.join(&name)).unwrap_or_default());
+            let is_of_device = name.to_str().is_some_and(|name| is_of_device(name, device));
+            if is_of_device && let Some(text) = read_counters(&folder.join(&name), user) {
+                totals.add(&text);
             }
         }
         Ok(totals)
@@ -117,9 +118,95 @@ impl CounterTotals {
     }
 }
 
+/// Most files of a folder that are looked at.
+const MAX_FILES: usize = 1 << 16;
+/// Most bytes of a file with counters.
+const MAX_LEN: u64 = 1 << 16;
+/// Most times that a file is read which is written to meanwhile.
+const MAX_READS: u32 = 8;
+
+/// Returns true for `DEVICE.PROCESS` and `DEVICE.PROCESS.NUMBER`.
+fn is_of_device(name: &str, device: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let rest = name.strip_prefix(device).and_then(|rest| rest.strip_prefix('.'));
+    rest.is_some_and(|rest| match rest.split_once('.') {
+        Some((process, number)) => is_number(process) && is_number(number),
+        None => is_number(rest),
+    })
+}
+
+/// Reads a file of counters; `None` if it is none.
+fn read_counters(path: &Path, user: u32) -> Option<String> {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.uid() != user || metadata.len() > MAX_LEN {
+        return None;
+    }
+    let mut text = String::new();
+    for _ in 0..MAX_READS {
+        text.clear();
+        (&file).seek(SeekFrom::Start(0)).ok()?;
+        (&file).take(MAX_LEN).read_to_string(&mut text).ok()?;
+        // The first and the last line say which write they are of.
+        let is_whole = text.lines().next() == text.lines().next_back();
+        if is_whole || !text.starts_with('#') {
+            break;
+        }
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
     use super::*;
+
+    /// A folder, removed when dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("roce-counters-{name}-{}", std::process::id());
+            let folder = Self(std::env::temp_dir().join(name));
+            fs::create_dir_all(&folder.0).unwrap();
+            folder
+        }
+
+        fn totals(&self) -> Vec<(String, u64)> {
+            let totals = CounterTotals::of_device(&self.0, "roce0").unwrap();
+            totals.iter().map(|(name, count)| (name.to_owned(), count)).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_of_counters_is_neither_read_nor_waited_for() {
+        let folder = Folder::new("hostile");
+        let place = |name: &str| folder.0.join(name);
+        fs::write(place("roce0.1"), "# 1\nsent_pkts 2\n# 1\n").unwrap();
+        fs::write(place("target"), "sent_pkts 100\n").unwrap();
+        symlink(place("target"), place("roce0.2")).unwrap();
+        symlink("/dev/zero", place("roce0.3")).unwrap();
+        assert!(Command::new("mkfifo").arg(place("roce0.4")).status().unwrap().success());
+        fs::create_dir(place("roce0.5")).unwrap();
+        let sparse = fs::File::create(place("roce0.6")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        fs::write(place("roce0.7.x"), "sent_pkts 100\n").unwrap();
+        fs::write(place("roce0..7"), "sent_pkts 100\n").unwrap();
+        fs::write(place("roce0.7.8"), "sent_pkts 3\n").unwrap();
+        if std::os::unix::fs::chown(place("target"), Some(65534), None).is_ok() {
+            fs::rename(place("target"), place("roce0.9")).unwrap();
+        }
+        assert_eq!(folder.totals(), [("sent_pkts".to_owned(), 5)]);
+    }
 
     #[test]
     fn the_counts_of_all_processes_are_added_up() {

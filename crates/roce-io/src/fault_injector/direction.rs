@@ -1,29 +1,50 @@
 //! One direction of a fault injector.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::Rng;
+use roce_wire::FaultAction;
 
-use super::{Fault, FaultConfig, FaultRates};
+use super::script::{Admitted, FaultScript, State};
+use super::{FaultConfig, FaultRates};
 use crate::device::Direction;
 
 /// Maximum time for which a packet is held; `Instant` can represent now plus this.
 const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
 
+/// A fault of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Drop,
+    /// The second one comes this much later.
+    Duplicate(Duration),
+    Delay(Duration),
+    /// This many later packets overtake it, or as many as follow within a time.
+    Reorder(u32, Duration),
+    /// A bit is flipped, this one or any.
+    Corrupt(Option<u32>),
+    Mark,
+    /// It follows the packet for which this rule waits.
+    HoldUntil(usize),
+}
+
 /// Packets enter by [`admit`](Self::admit) and leave through the ready queue, in order except for
 /// the faults.
-pub(super) struct FaultDirection {
+pub(super) struct FaultedDirection {
+    direction: Direction,
     rates: FaultRates,
-    script: HashMap<u64, Vec<Fault>>,
+    script: FaultScript,
     max_delay: Duration,
     max_reorder: u32,
     reorder_hold: Duration,
-    rng: StdRng,
     admitted: u64,
     ready: VecDeque<Vec<u8>>,
+    /// Packets that were lost, until they are taken, with the rule that lost them.
+    lost: Vec<(Vec<u8>, Option<usize>)>,
+    keeps_lost: bool,
     held: Vec<Held>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
@@ -37,28 +58,27 @@ struct Held {
     due: Instant,
     /// Due once this many packets were admitted.
     behind: Option<u64>,
+    /// Due once the packet for which this rule waits came by more often than so many times.
+    until: Option<(usize, u64)>,
 }
 
-impl FaultDirection {
-    pub(super) fn new(config: &FaultConfig, direction: Direction) -> Self {
-        let (rates, stream) = match direction {
-            Direction::In => (config.inbound, 0),
-            Direction::Out => (config.outbound, 1),
-        };
-        let mut script: HashMap<u64, Vec<Fault>> = HashMap::new();
-        for line in config.script.iter().filter(|line| line.direction == direction) {
-            script.entry(line.packet).or_default().push(line.fault);
-        }
+impl FaultedDirection {
+    pub(super) fn new(config: &FaultConfig, direction: Direction, script: FaultScript) -> Self {
         Self {
-            rates,
+            direction,
+            rates: match direction {
+                Direction::In => config.inbound,
+                Direction::Out => config.outbound,
+            },
             script,
             max_delay: config.max_delay,
             max_reorder: config.max_reorder.max(1),
             reorder_hold: config.reorder_hold,
-            // A generator for each direction: traffic in one does not change the other's faults.
-            rng: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(stream)),
             admitted: 0,
             ready: VecDeque::new(),
+            lost: Vec::new(),
+            // Those that were received have been recorded.
+            keeps_lost: direction == Direction::Out,
             held: Vec::new(),
             spare: Vec::new(),
             counts: [0; 6],
@@ -69,18 +89,41 @@ impl FaultDirection {
     /// Takes the next packet and applies its faults.
     pub(super) fn admit(&mut self, packet: &[u8], now: Instant) {
         self.now = Some(now);
-        let faults = self.script.remove(&self.admitted).unwrap_or_else(|| self.draw());
+        let script = self.script.clone();
+        let mut state = script.lock();
+        let admitted = state.admit(packet, self.direction);
+        let faults = match admitted.rules[..] {
+            [] => self.draw(&mut state, &admitted),
+            _ => self.scripted(&mut state, &admitted),
+        };
         self.admitted += 1;
-        self.apply(packet, &faults, now);
-        // Packets that this one was the last to overtake follow it.
+        self.apply(packet, &faults, &mut state, &admitted, now);
+        // Packets that this one was the last to overtake, or that waited for it, follow it.
+        self.release_overtaken(&state);
+    }
+
+    fn release_overtaken(&mut self, state: &State) {
         let admitted = self.admitted;
-        self.release(|held| held.behind.is_some_and(|behind| behind <= admitted));
+        self.release(|held| {
+            held.behind.is_some_and(|behind| behind <= admitted)
+                || held.until.is_some_and(|(rule, times)| state.released(rule) > times)
+        });
+    }
+
+    /// Takes a packet that was lost, and the place of the rule that lost it.
+    pub(super) fn pop_lost(&mut self) -> Option<(Vec<u8>, Option<usize>)> {
+        self.lost.pop()
     }
 
     /// Releases packets whose hold has expired.
     pub(super) fn release_due(&mut self, now: Instant) {
         self.now = Some(now);
         self.release(|held| held.due <= now);
+        if self.held.iter().any(|held| held.until.is_some()) {
+            // The packet that they wait for may have come by in the other direction.
+            let script = self.script.clone();
+            self.release_overtaken(&script.lock());
+        }
     }
 
     /// Returns when the next held packet is due; at once if a packet is ready.
@@ -116,12 +159,15 @@ impl FaultDirection {
     }
 
     /// Draws in the same order for every packet, so that a seed repeats a run.
-    fn draw(&mut self) -> Vec<Fault> {
+    fn draw(&self, state: &mut State, admitted: &Admitted) -> Vec<Fault> {
+        if self.rates == FaultRates::default() {
+            return Vec::new();
+        }
+        let rng = state.generator(admitted.stream);
         let FaultRates { drop, duplicate, delay, reorder, corrupt, mark } = self.rates;
-        let [drop, duplicate, delay, reorder, corrupt] =
-            [drop, duplicate, delay, reorder, corrupt].map(|rate| self.rng.random::<f64>() < rate);
-        // Drawn only where it can occur: a seed without marks repeats a run of before.
-        let mark = mark > 0.0 && self.rng.random::<f64>() < mark;
+        let [drop, duplicate, delay, reorder, corrupt, mark] =
+            [drop, duplicate, delay, reorder, corrupt, mark]
+                .map(|rate| rng.random::<f64>() < rate);
         let mut faults = Vec::new();
         if drop {
             faults.push(Fault::Drop);
@@ -130,60 +176,94 @@ impl FaultDirection {
             faults.push(Fault::Mark);
         }
         if corrupt {
-            faults.push(Fault::Corrupt);
+            faults.push(Fault::Corrupt(None));
         }
         if duplicate {
-            faults.push(Fault::Duplicate);
+            faults.push(Fault::Duplicate(Duration::ZERO));
         }
         if delay {
-            faults.push(Fault::Delay(self.max_delay.mul_f64(self.rng.random())));
+            faults.push(Fault::Delay(self.max_delay.mul_f64(rng.random())));
         }
         if reorder {
-            faults.push(Fault::Reorder(self.rng.random_range(1..=self.max_reorder)));
+            faults.push(Fault::Reorder(rng.random_range(1..=self.max_reorder), self.reorder_hold));
         }
         faults
     }
 
-    fn apply(&mut self, packet: &[u8], faults: &[Fault], now: Instant) {
+    /// Returns the faults of the rules that a packet meets, in their order.
+    fn scripted(&self, state: &mut State, admitted: &Admitted) -> Vec<Fault> {
+        let fault = |rule: &usize| match state.action(*rule) {
+            FaultAction::Drop => Fault::Drop,
+            FaultAction::Duplicate(lag) => Fault::Duplicate(lag),
+            FaultAction::Mark => Fault::Mark,
+            FaultAction::Damage(bit) => Fault::Corrupt(bit),
+            FaultAction::Delay(by) => Fault::Delay(by),
+            FaultAction::HoldBehind(count) => Fault::Reorder(count, MAX_HOLD),
+            FaultAction::HoldUntil(_) => Fault::HoldUntil(*rule),
+        };
+        admitted.rules.iter().map(fault).collect()
+    }
+
+    fn apply(
+        &mut self,
+        packet: &[u8],
+        faults: &[Fault],
+        state: &mut State,
+        admitted: &Admitted,
+        now: Instant,
+    ) {
         let mut packet = self.copy(packet);
-        let mut hold: Option<(Instant, Option<u64>)> = None;
+        let mut hold = None;
         let mut twin = None;
-        for fault in faults {
+        let held = |by: Duration| (now + by.min(MAX_HOLD), None, None);
+        for (place, fault) in faults.iter().enumerate() {
             // A packet without ECT is not marked.
             let is_real = *fault != Fault::Mark || roce_wire::mark_congestion(&mut packet);
             self.counts[index(fault)] += u64::from(is_real);
+            let rule = admitted.rules.get(place).copied();
+            if let Some(rule) = rule.filter(|_| is_real) {
+                state.note(rule, admitted);
+            }
             match *fault {
                 Fault::Drop => {
-                    self.spare.push(packet);
-                    self.spare.extend(twin);
+                    if self.keeps_lost {
+                        self.lost.push((packet, rule));
+                    } else {
+                        self.spare.push(packet);
+                    }
+                    self.spare.extend(twin.map(|(twin, _)| twin));
                     return;
                 }
                 Fault::Mark => {}
-                Fault::Corrupt => self.flip_a_bit(&mut packet),
-                Fault::Duplicate => twin = Some(self.copy(&packet)),
-                Fault::Delay(by) => hold = Some((now + by.min(MAX_HOLD), None)),
-                Fault::Reorder(behind) => {
+                Fault::Corrupt(bit) => flip_a_bit(&mut packet, bit, state, admitted),
+                Fault::Duplicate(lag) => twin = Some((self.copy(&packet), lag)),
+                Fault::Delay(by) => hold = Some(held(by)),
+                Fault::Reorder(behind, at_most) => {
                     let behind = self.admitted.saturating_add(behind.into());
-                    hold = Some((now + self.reorder_hold.min(MAX_HOLD), Some(behind)));
+                    hold = Some((now + at_most.min(MAX_HOLD), Some(behind), None));
+                }
+                Fault::HoldUntil(rule) => {
+                    hold = Some((now + MAX_HOLD, None, Some((rule, state.released(rule)))));
                 }
             }
         }
         // One of the two stays in its place, as in a network.
-        self.ready.extend(twin);
+        match twin {
+            Some((twin, Duration::ZERO)) => self.ready.push_back(twin),
+            Some((twin, lag)) if hold.is_none() => {
+                let (due, behind, until) = held(lag);
+                self.held.push(Held { packet: twin, due, behind, until });
+            }
+            Some((twin, _)) => self.ready.push_back(twin),
+            None => {}
+        }
         match hold {
             None => self.ready.push_back(packet),
-            Some((due, behind)) => self.held.push(Held { packet, due, behind }),
+            Some((due, behind, until)) => self.held.push(Held { packet, due, behind, until }),
         }
-        if self.held.len() > MAX_HELD {
+        while self.held.len() > MAX_HELD {
             let Held { packet, .. } = self.held.remove(0);
             self.ready.push_back(packet);
-        }
-    }
-
-    fn flip_a_bit(&mut self, packet: &mut [u8]) {
-        if packet.len() > ETHERNET_LEN {
-            let bit = self.rng.random_range(ETHERNET_LEN * 8..packet.len() * 8);
-            packet[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
@@ -204,13 +284,26 @@ impl FaultDirection {
     }
 }
 
+/// Flips the bit of this number, or one behind the Ethernet header.
+fn flip_a_bit(packet: &mut [u8], bit: Option<u32>, state: &mut State, admitted: &Admitted) {
+    let bits = packet.len() * 8;
+    let bit = match bit {
+        Some(_) if bits == 0 => return,
+        // Counted as in a lesson: the first is the highest of its byte.
+        Some(bit) => (bit as usize % bits) ^ 7,
+        None if packet.len() <= ETHERNET_LEN => return,
+        None => state.generator(admitted.stream).random_range(ETHERNET_LEN * 8..bits),
+    };
+    packet[bit / 8] ^= 1 << (bit % 8);
+}
+
 fn index(fault: &Fault) -> usize {
     match fault {
         Fault::Drop => 0,
-        Fault::Duplicate => 1,
+        Fault::Duplicate(_) => 1,
         Fault::Delay(_) => 2,
-        Fault::Reorder(_) => 3,
-        Fault::Corrupt => 4,
+        Fault::Reorder(..) | Fault::HoldUntil(_) => 3,
+        Fault::Corrupt(_) => 4,
         Fault::Mark => 5,
     }
 }

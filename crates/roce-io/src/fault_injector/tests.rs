@@ -1,6 +1,9 @@
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use roce_wire::{
+    Bth, FaultRule, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode,
+};
 
 use super::*;
 use crate::{MemoryConfig, MemoryDevice, memory_pair, segmenter::tests::ipv4_frame};
@@ -26,15 +29,12 @@ fn faulty(config: FaultConfig) -> (FaultInjector<MemoryDevice>, MemoryDevice, Cl
     let (here, there) = memory_pair(&MemoryConfig::default());
     let clock = Clock::new();
     let its = clock.clone();
-    (FaultInjector::with_clock(here, config, move || its.now()), there, clock)
+    (FaultInjector::new(here, &config).with_clock(move || its.now()), there, clock)
 }
 
-fn out(packet: u64, fault: Fault) -> ScriptedFault {
-    ScriptedFault { direction: Direction::Out, packet, fault }
-}
-
-fn script(script: &[ScriptedFault]) -> FaultConfig {
-    FaultConfig { script: script.to_vec(), ..FaultConfig::default() }
+fn script(rules: &[&str]) -> FaultConfig {
+    let script = rules.iter().map(|rule| FaultRule::parse(rule).unwrap()).collect();
+    FaultConfig { script, ..FaultConfig::default() }
 }
 
 /// Sends packets that hold these numbers.
@@ -88,7 +88,7 @@ fn without_faults_nothing_changes_but_that_trains_are_cut() {
 
 #[test]
 fn each_packet_of_a_train_has_its_own_fate() {
-    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Drop)]));
+    let (mut here, mut there, _) = faulty(script(&["drop sent packet 2"]));
     let train = ipv4_frame(4791, &[7; 250]);
     let mut once = Some(&train);
     here.transmit(&mut |slot| {
@@ -103,18 +103,17 @@ fn each_packet_of_a_train_has_its_own_fate() {
 
 #[test]
 fn a_dropped_packet_vanishes_and_no_other() {
-    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Drop), out(3, Fault::Drop)]));
+    let (mut here, mut there, _) = faulty(script(&["drop sent packet 2", "drop sent packet 4"]));
     send(&mut here, 0..5);
     assert_eq!(numbers(&mut there), [0, 2, 4]);
 }
 
 #[test]
 fn a_script_for_one_direction_leaves_the_other_alone() {
-    let (mut here, mut there, _) = faulty(script(&[out(0, Fault::Drop)]));
+    let (mut here, mut there, _) = faulty(script(&["drop sent packet 1"]));
     send(&mut there, 0..2);
     assert_eq!(numbers(&mut here), [0, 1]);
-    let inbound = ScriptedFault { direction: Direction::In, packet: 0, fault: Fault::Drop };
-    let (mut here, mut there, _) = faulty(script(&[inbound]));
+    let (mut here, mut there, _) = faulty(script(&["drop received packet 1"]));
     send(&mut there, 0..2);
     assert_eq!(numbers(&mut here), [1]);
     send(&mut here, 0..2);
@@ -123,7 +122,7 @@ fn a_script_for_one_direction_leaves_the_other_alone() {
 
 #[test]
 fn a_duplicated_packet_comes_twice() {
-    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Duplicate)]));
+    let (mut here, mut there, _) = faulty(script(&["duplicate sent packet 2"]));
     send(&mut here, 0..3);
     assert_eq!(numbers(&mut there), [0, 1, 1, 2]);
 }
@@ -131,7 +130,7 @@ fn a_duplicated_packet_comes_twice() {
 #[test]
 fn a_corrupted_packet_differs_in_one_bit_behind_the_ethernet_header() {
     for seed in 0..200 {
-        let config = FaultConfig { seed, ..script(&[out(0, Fault::Corrupt)]) };
+        let config = FaultConfig { seed, ..script(&["damage sent packet 1"]) };
         let (mut here, mut there, _) = faulty(config);
         send(&mut here, [0]);
         let packet = receive(&mut there).remove(0);
@@ -143,7 +142,7 @@ fn a_corrupted_packet_differs_in_one_bit_behind_the_ethernet_header() {
 
 #[test]
 fn a_packet_is_marked_if_its_sender_allows_it_and_only_then_counted() {
-    let (mut here, mut there, _) = faulty(script(&[out(0, Fault::Mark), out(1, Fault::Mark)]));
+    let (mut here, mut there, _) = faulty(script(&["mark sent packets 1 to 2"]));
     // IPv6, with ECT(0) and without.
     let mut services = [0x20, 0x00].into_iter();
     let sent = here.transmit(&mut |slot| {
@@ -161,7 +160,7 @@ fn a_packet_is_marked_if_its_sender_allows_it_and_only_then_counted() {
 #[test]
 fn a_delayed_packet_comes_when_it_is_due_and_not_before() {
     let by = Duration::from_millis(7);
-    let (mut here, mut there, clock) = faulty(script(&[out(0, Fault::Delay(by))]));
+    let (mut here, mut there, clock) = faulty(script(&["delay sent packet 1 by 7ms"]));
     send(&mut here, 0..2);
     assert_eq!(numbers(&mut there), [1]);
     assert_eq!(here.wake_at(), Some(clock.now() + by));
@@ -177,8 +176,7 @@ fn a_delayed_packet_comes_when_it_is_due_and_not_before() {
 #[test]
 fn a_delayed_packet_comes_in_when_it_is_due() {
     let by = Duration::from_millis(7);
-    let inbound = ScriptedFault { direction: Direction::In, packet: 0, fault: Fault::Delay(by) };
-    let (mut here, mut there, clock) = faulty(script(&[inbound]));
+    let (mut here, mut there, clock) = faulty(script(&["delay received packet 1 by 7ms"]));
     send(&mut there, 0..2);
     assert_eq!(numbers(&mut here), [1]);
     assert_eq!(here.wake_at(), Some(clock.now() + by));
@@ -188,19 +186,98 @@ fn a_delayed_packet_comes_in_when_it_is_due() {
 
 #[test]
 fn a_reordered_packet_comes_behind_those_that_overtake_it() {
-    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Reorder(2))]));
+    let (mut here, mut there, _) = faulty(script(&["hold sent packet 2 behind 2 packets"]));
     send(&mut here, 0..6);
     assert_eq!(numbers(&mut there), [0, 2, 3, 1, 4, 5]);
 }
 
 #[test]
-fn a_reordered_packet_that_nobody_overtakes_comes_after_all() {
-    let (mut here, mut there, clock) = faulty(script(&[out(0, Fault::Reorder(3))]));
-    send(&mut here, 0..2);
-    assert_eq!(numbers(&mut there), [1]);
+fn a_reordered_packet_that_no_other_overtakes_comes_after_all() {
+    let rates = FaultRates { reorder: 1.0, ..FaultRates::default() };
+    let config = FaultConfig { outbound: rates, ..FaultConfig::default() };
+    let (mut here, mut there, clock) = faulty(config);
+    send(&mut here, 0..1);
+    assert_eq!(numbers(&mut there), []);
     clock.advance(FaultConfig::default().reorder_hold);
     assert_eq!(numbers(&mut here), []);
     assert_eq!(numbers(&mut there), [0]);
+}
+
+#[test]
+fn a_held_packet_follows_the_one_that_it_waits_for() {
+    let (mut here, mut there, _) = faulty(script(&["hold sent packet 1 until sent packet 4"]));
+    send(&mut here, 0..6);
+    assert_eq!(numbers(&mut there), [1, 2, 3, 0, 4, 5]);
+    let (mut here, mut there, _) = faulty(script(&["hold sent packet 1 until received packet 2"]));
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [1]);
+    send(&mut there, 0..1);
+    assert_eq!((numbers(&mut here), numbers(&mut there)), (vec![0], vec![]));
+    send(&mut there, 1..2);
+    assert_eq!(numbers(&mut here), [1]);
+    assert_eq!(numbers(&mut here), []);
+    assert_eq!(numbers(&mut there), [0]);
+}
+
+#[test]
+fn a_copy_comes_as_late_as_the_script_says() {
+    let (mut here, mut there, clock) = faulty(script(&["duplicate sent packet 1 after 3us"]));
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [0, 1]);
+    clock.advance(Duration::from_micros(3));
+    assert_eq!((numbers(&mut here), numbers(&mut there)), (vec![], vec![0]));
+}
+
+#[test]
+fn a_bit_is_damaged_by_its_number() {
+    let (mut here, mut there, _) = faulty(script(&["damage bit 161 of sent packet 1"]));
+    send(&mut here, [0]);
+    let packet = receive(&mut there).remove(0);
+    assert_eq!((packet[20], packet.iter().filter(|byte| **byte != 0).count()), (0x40, 1));
+}
+
+#[test]
+fn a_script_that_devices_share_counts_the_packets_of_all() {
+    let config = script(&["drop sent packet 3"]);
+    let shared = FaultScript::new(&config);
+    let mut arrived = Vec::new();
+    for device in 0..2 {
+        let (here, mut there) = memory_pair(&MemoryConfig::default());
+        let mut here = FaultInjector::with_script(here, &config, shared.clone());
+        send(&mut here, device * 2..device * 2 + 2);
+        arrived.extend(numbers(&mut there));
+    }
+    assert_eq!(arrived, [0, 1, 3]);
+    let events = shared.events();
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0].rule, events[0].number), (0, 1));
+}
+
+#[test]
+fn a_device_that_leaves_received_packets_alone_lends_them_as_they_are() {
+    let rates = FaultRates { drop: 1.0, ..FaultRates::default() };
+    let config = FaultConfig { inbound: rates, outbound: rates, ..FaultConfig::default() };
+    let (here, mut there) = memory_pair(&MemoryConfig::default());
+    let mut here = FaultInjector::new(here, &config).of_sent();
+    send(&mut there, 0..3);
+    assert_eq!(numbers(&mut here), [0, 1, 2]);
+    send(&mut here, 0..3);
+    assert_eq!(numbers(&mut there), []);
+}
+
+#[test]
+fn a_log_has_a_line_for_each_of_the_first_events_and_then_for_powers_of_two() {
+    let path = std::env::temp_dir().join(format!("roce-fault-log-{}", std::process::id()));
+    std::fs::write(&path, "").unwrap();
+    let config = FaultConfig { log: Some(path.clone()), ..script(&["drop every sent packet"]) };
+    let (mut here, _there, _) = faulty(config);
+    send(&mut here, 0..100);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let events: Vec<_> = text.lines().map(|line| FaultEvent::parse(line).unwrap()).collect();
+    let numbers: Vec<_> = events.iter().map(|event| event.number).collect();
+    assert_eq!(numbers, (1..=16).chain([32, 64]).collect::<Vec<_>>());
+    assert!(events.iter().all(|event| event.process == std::process::id()));
 }
 
 #[test]
@@ -239,6 +316,50 @@ fn a_seed_repeats_a_run_and_another_seed_does_not() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+}
+
+/// Returns a packet of a connection to this queue pair, with this sequence number.
+fn request(to: u32, psn: u32) -> Vec<u8> {
+    let [own, peer] = [1, 2].map(|last| std::net::IpAddr::from([10, 0, 0, last]));
+    let outer = OuterHeaders::new(own, peer);
+    let (to, psn) = (Qpn::new(to).unwrap(), Psn::new(psn).unwrap());
+    let mut body = [0; 64];
+    let len = Headers::new(Bth::new(opcode::RC_SEND_ONLY, to, psn)).emit(&mut body);
+    let mut frame = vec![0; outer.len()];
+    frame.extend(&body[..len + 4]);
+    let sealer = Sealer::new(&outer).unwrap();
+    sealer.seal(0xc123, 7, &mut frame, len + 4, UdpChecksum::Zero).unwrap();
+    frame
+}
+
+#[test]
+fn what_a_seed_decides_for_a_queue_pair_does_not_depend_on_packets_of_others() {
+    let rates = FaultRates { drop: 0.5, ..FaultRates::default() };
+    let config = FaultConfig { seed: 7, outbound: rates, ..FaultConfig::default() };
+    let arrived = |others: usize| -> Vec<Vec<u8>> {
+        let (mut here, mut there, _) = faulty(config.clone());
+        let mut all = Vec::new();
+        for psn in 0..200 {
+            let of_others = (0..others as u32).map(|other| request(100 + other, psn));
+            for packet in std::iter::once(request(17, psn)).chain(of_others) {
+                let mut packet = Some(packet);
+                here.transmit(&mut |slot| {
+                    let packet = packet.take()?;
+                    slot[..packet.len()].copy_from_slice(&packet);
+                    Some(TxFrame::single(packet.len()))
+                })
+                .unwrap();
+            }
+            all.extend(receive(&mut there));
+        }
+        let is_of_17 = |packet: &Vec<u8>| (0..200).any(|psn| *packet == request(17, psn));
+        all.retain(is_of_17);
+        all
+    };
+    let alone = arrived(0);
+    assert!((60..140).contains(&alone.len()), "{}", alone.len());
+    assert_eq!(arrived(1), alone);
+    assert_eq!(arrived(3), alone);
 }
 
 #[test]

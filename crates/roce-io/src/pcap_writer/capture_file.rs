@@ -3,17 +3,18 @@
 use std::{
     borrow::Cow,
     fmt,
-    fs::File,
-    io::{self, BufWriter, Write},
+    fs::{File, OpenOptions},
+    io::{self, Write},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use byteorder_slice::LittleEndian;
 use pcap_file::{
-    DataLink, PcapError,
+    DataLink,
     pcapng::{
-        PcapNgWriter,
+        Block, PcapNgBlock,
         blocks::{
             enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption},
             interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption},
@@ -21,13 +22,32 @@ use pcap_file::{
     },
 };
 
+use super::section::{self, Section};
 use crate::device::Direction;
 
 /// A pcapng file that several devices may write to, each as an interface of its own. Clones share
 /// the file.
+///
+/// Several processes may write to one file on a disk, too, each with [`append`](Self::append): whole
+/// blocks are appended by one call of the kernel each, and a process adds its interfaces under a lock
+/// of the file. A block is written before the call that records it returns, so that the file is
+/// complete when a process ends, in whatever way.
 #[derive(Clone)]
 pub struct CaptureFile {
     state: Arc<Mutex<State>>,
+}
+
+/// An interface of a [`CaptureFile`], which gets its block in the file with its first packet.
+#[derive(Debug)]
+pub(super) struct CaptureInterface {
+    name: String,
+    id: Option<u32>,
+}
+
+impl CaptureInterface {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), id: None }
+    }
 }
 
 impl CaptureFile {
@@ -36,72 +56,68 @@ impl CaptureFile {
     /// # Errors
     /// The operating system's error.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::new(File::create(path)?)
+        drop(File::create(&path)?);
+        Self::append(path)
+    }
+
+    /// Opens a file to add to the packets that it has. It is created if it does not exist; an empty
+    /// one gets the header of a capture, and one that is no regular file, such as a pipe, gets one in
+    /// any case.
+    ///
+    /// # Errors
+    /// The operating system's error; [`io::ErrorKind::InvalidData`] if the file has anything but
+    /// packets of a `CaptureFile`.
+    pub fn append(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let appended = OpenOptions::new().append(true).create(true).open(path)?;
+        if !appended.metadata()?.is_file() {
+            return Self::new(appended);
+        }
+        // Of a file opened to append the kernel ignores where to write.
+        let whole = OpenOptions::new().read(true).write(true).open(path)?;
+        let section = Section::open(whole)?;
+        Ok(Self::of(Sink::Shared { appended, section }))
     }
 
     /// Writes to any writer, such as a pipe to Wireshark.
     ///
     /// # Errors
     /// The writer's error.
-    pub fn new(writer: impl Write + Send + 'static) -> io::Result<Self> {
-        let writer: Writer = BufWriter::with_capacity(BUFFER_LEN, Box::new(writer));
-        let writer = PcapNgWriter::new(writer).map_err(reason)?;
-        let state = State { writer, interfaces: 0, dirty: true, broken: None };
-        Ok(Self { state: Arc::new(Mutex::new(state)) })
+    pub fn new(mut writer: impl Write + Send + 'static) -> io::Result<Self> {
+        writer.write_all(&section::header())?;
+        Ok(Self::of(Sink::Own { writer: Box::new(writer), interfaces: 0 }))
     }
 
-    /// Writes out buffered packets.
+    fn of(sink: Sink) -> Self {
+        let state = State { sink, buffer: Vec::new(), broken: None };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Flushes the writer. A file has all recorded packets without it.
     ///
     /// # Errors
-    /// The first write error since the file was created; nothing was recorded after it.
+    /// The first write error since the file was opened; nothing was recorded after it.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.lock();
-        if state.dirty && state.broken.is_none() {
-            state.dirty = false;
-            let result = state.writer.get_mut().flush();
+        state.result()?;
+        if let Sink::Own { writer, .. } = &mut state.sink {
+            let result = writer.flush();
             state.keep(result);
         }
         state.result()
     }
 
-    pub(super) fn add_interface(&self, name: &str) -> io::Result<u32> {
-        let mut state = self.lock();
-        state.result()?;
-        let mut block = InterfaceDescriptionBlock::new(DataLink::ETHERNET, SNAPLEN);
-        block.options = vec![
-            InterfaceDescriptionOption::IfName(Cow::Owned(name.to_owned())),
-            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
-        ];
-        let result = state.writer.write_pcapng_block(block).map(drop).map_err(reason);
-        state.keep(result);
-        state.result()?;
-        state.interfaces += 1;
-        Ok(state.interfaces - 1)
-    }
-
+    /// Records packets: `fill` adds them, and then all are written at once. The file keeps an error.
     pub(super) fn record(
         &self,
-        interface: u32,
-        direction: Direction,
-        since_1970: Duration,
-        packet: &[u8],
+        interface: &mut CaptureInterface,
+        fill: impl FnOnce(&mut PacketBlocks<'_>),
     ) {
         let mut state = self.lock();
         if state.broken.is_some() {
             return;
         }
-        let block = EnhancedPacketBlock {
-            interface_id: interface,
-            timestamp: since_1970,
-            original_len: packet.len() as u32,
-            data: Cow::Borrowed(packet),
-            options: vec![EnhancedPacketOption::Flags(match direction {
-                Direction::In => INBOUND,
-                Direction::Out => OUTBOUND,
-            })],
-        };
-        let result = state.writer.write_pcapng_block(block).map(drop).map_err(reason);
-        state.dirty = true;
+        let result = state.record(interface, fill);
         state.keep(result);
     }
 
@@ -117,16 +133,60 @@ impl fmt::Debug for CaptureFile {
     }
 }
 
-type Writer = BufWriter<Box<dyn Write + Send>>;
+/// Where blocks go.
+enum Sink {
+    /// A writer of this process alone.
+    Own { writer: Box<dyn Write + Send>, interfaces: u32 },
+    /// A file that other processes may append to.
+    Shared { appended: File, section: Section },
+}
 
 struct State {
-    writer: PcapNgWriter<Writer>,
-    interfaces: u32,
-    dirty: bool,
+    sink: Sink,
+    /// Blocks that are not written yet.
+    buffer: Vec<u8>,
     broken: Option<(io::ErrorKind, String)>,
 }
 
 impl State {
+    fn record(
+        &mut self,
+        interface: &mut CaptureInterface,
+        fill: impl FnOnce(&mut PacketBlocks<'_>),
+    ) -> io::Result<()> {
+        let id = match interface.id {
+            Some(id) => id,
+            None => *interface.id.insert(self.add_interface(&interface.name)?),
+        };
+        self.buffer.clear();
+        fill(&mut PacketBlocks { interface: id, buffer: &mut self.buffer });
+        match &mut self.sink {
+            Sink::Own { writer, .. } => writer.write_all(&self.buffer),
+            Sink::Shared { appended, .. } => append_whole(appended, &self.buffer),
+        }
+    }
+
+    fn add_interface(&mut self, name: &str) -> io::Result<u32> {
+        let mut block = InterfaceDescriptionBlock::new(DataLink::ETHERNET, SNAPLEN);
+        block.options = vec![
+            InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
+            InterfaceDescriptionOption::IfDescription(Cow::Owned(process())),
+            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+        ];
+        let mut bytes = Vec::new();
+        write_block(block.into_block(), &mut bytes);
+        match &mut self.sink {
+            Sink::Own { writer, interfaces } => {
+                writer.write_all(&bytes)?;
+                *interfaces += 1;
+                Ok(*interfaces - 1)
+            }
+            Sink::Shared { appended, section } => {
+                section.add_interface(|| append_whole(appended, &bytes))
+            }
+        }
+    }
+
     fn keep(&mut self, result: io::Result<()>) {
         if let Err(error) = result {
             self.broken.get_or_insert((error.kind(), error.to_string()));
@@ -141,11 +201,64 @@ impl State {
     }
 }
 
-fn reason(error: PcapError) -> io::Error {
-    match error {
-        PcapError::IoError(error) => error,
-        other => io::Error::other(other),
+/// Packets of one interface that are written together.
+pub(super) struct PacketBlocks<'a> {
+    interface: u32,
+    buffer: &'a mut Vec<u8>,
+}
+
+impl PacketBlocks<'_> {
+    pub(super) fn push(
+        &mut self,
+        direction: Direction,
+        since_1970: Duration,
+        packet: &[u8],
+        comment: Option<&str>,
+    ) {
+        let mut options = vec![EnhancedPacketOption::Flags(match direction {
+            Direction::In => INBOUND,
+            Direction::Out => OUTBOUND,
+        })];
+        options.extend(comment.map(|text| EnhancedPacketOption::Comment(Cow::Borrowed(text))));
+        let block = EnhancedPacketBlock {
+            interface_id: self.interface,
+            timestamp: since_1970,
+            original_len: packet.len() as u32,
+            data: Cow::Borrowed(packet),
+            options,
+        };
+        write_block(block.into_block(), self.buffer);
     }
+}
+
+/// Appends blocks by one call, so that those of another process stand before or behind them. What a
+/// full disk leaves of them is taken back.
+fn append_whole(file: &File, blocks: &[u8]) -> io::Result<()> {
+    let mut writer = file;
+    let written = loop {
+        match writer.write(blocks) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => break outcome?,
+        }
+    };
+    if written == blocks.len() {
+        return Ok(());
+    }
+    let len = file.metadata()?.len();
+    file.set_len(len.saturating_sub(written as u64))?;
+    Err(io::ErrorKind::StorageFull.into())
+}
+
+fn write_block(block: Block<'_>, to: &mut Vec<u8>) {
+    let written = block.write_to::<LittleEndian, _>(to);
+    debug_assert!(written.is_ok(), "memory takes all");
+}
+
+/// Returns what the description of an interface says about its process.
+fn process() -> String {
+    let id = std::process::id();
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    format!("process {id} ({})", name.trim_end())
 }
 
 /// Maximum packet length, as Wireshark has it.
@@ -154,7 +267,6 @@ const SNAPLEN: u32 = 262_144;
 const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
-const BUFFER_LEN: usize = 256 << 10;
 
 #[cfg(test)]
 pub(super) mod tests {

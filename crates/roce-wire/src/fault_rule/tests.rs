@@ -90,6 +90,7 @@ fn a_sentence_may_be_written_in_more_than_one_way() {
     for (text, same) in [
         ("drop requests 3 to 5", "drop request 3 to 5"),
         ("drop every 1st ack", "drop every ack"),
+        ("drop sent every 2nd ack", "drop every 2nd sent ack"),
         ("hold sends 1 to 2 behind 1 packet", "hold send 1 to 2 behind 1 packets"),
         ("delay ack 1 by 5000us", "delay ack 1 by 5ms"),
         ("drop packet 1 of rank 0 of queue pair 2", "drop packet 1 of queue pair 2 of rank 0"),

@@ -4,8 +4,9 @@
 //! rule      = "drop" packets | "duplicate" packets ["after" time] | "mark" packets
 //!           | "damage" ["bit" number "of"] packets | "delay" packets "by" time
 //!           | "hold" packets ("behind" number ["packets"] | "until" packets)
-//! packets   = ["sent" | "received"] (kind number ["to" number] | "every" [nth] kind)
+//! packets   = [way] (kind number ["to" number] | "every" [nth] [way] kind)
 //!             {"of" ("queue pair" number | "rank" number)}
+//! way       = "sent" | "received"
 //! nth       = number ("st" | "nd" | "rd" | "th"); time = number ("ns" | "us" | "ms" | "s")
 //! ```
 
@@ -130,13 +131,7 @@ impl<'a> Words<'a> {
     }
 
     fn packets(&mut self) -> Result<'a, PacketSelector> {
-        let direction = if self.takes("sent") {
-            Some(FaultDirection::Sent)
-        } else if self.takes("received") {
-            Some(FaultDirection::Received)
-        } else {
-            None
-        };
+        let mut direction = self.direction();
         let (kind, which) = if self.takes("every") {
             let step = match nth(self.peek()) {
                 Some(step) => {
@@ -145,6 +140,7 @@ impl<'a> Words<'a> {
                 }
                 None => 1,
             };
+            direction = direction.or_else(|| self.direction());
             (self.kind()?, Which::Every(step))
         } else {
             let kind = self.kind()?;
@@ -168,6 +164,11 @@ impl<'a> Words<'a> {
             }
         }
         Ok(selector)
+    }
+
+    fn direction(&mut self) -> Option<FaultDirection> {
+        let named = DIRECTIONS.iter().find(|(name, _)| self.takes(name));
+        named.map(|(_, direction)| *direction)
     }
 
     fn kind(&mut self) -> Result<'a, PacketKind> {
@@ -219,6 +220,9 @@ fn opcode(word: &str) -> Option<KnownOpcode> {
     })
 }
 
+const DIRECTIONS: [(&str, FaultDirection); 2] =
+    [("sent", FaultDirection::Sent), ("received", FaultDirection::Received)];
+
 const KINDS: [(&str, PacketKind); 12] = [
     ("packet", PacketKind::Any),
     ("request", PacketKind::Request),
@@ -259,16 +263,20 @@ impl Display for FaultRule {
 
 impl Display for PacketSelector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.direction {
-            None => {}
-            Some(FaultDirection::Sent) => f.write_str("sent ")?,
-            Some(FaultDirection::Received) => f.write_str("received ")?,
-        }
         match self.which {
-            Which::Every(1) => write!(f, "every {}", self.kind)?,
-            Which::Every(step) => write!(f, "every {step}{} {}", ending(step), self.kind)?,
-            Which::Range(first, last) if first == last => write!(f, "{} {first}", self.kind)?,
-            Which::Range(first, last) => write!(f, "{} {first} to {last}", self.kind)?,
+            Which::Every(1) => f.write_str("every ")?,
+            Which::Every(step) => write!(f, "every {step}{} ", ending(step))?,
+            Which::Range(..) => {}
+        }
+        let named = DIRECTIONS.iter().find(|(_, direction)| Some(*direction) == self.direction);
+        if let Some((name, _)) = named {
+            write!(f, "{name} ")?;
+        }
+        write!(f, "{}", self.kind)?;
+        match self.which {
+            Which::Every(_) => {}
+            Which::Range(first, last) if first == last => write!(f, " {first}")?,
+            Which::Range(first, last) => write!(f, " {first} to {last}")?,
         }
         if let Some(number) = self.queue_pair {
             write!(f, " of queue pair {number}")?;

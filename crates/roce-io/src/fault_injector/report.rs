@@ -1,0 +1,54 @@
+//! Events of scripted faults, as lines of a log.
+
+use std::{fmt, time::Duration};
+
+/// A packet that met a rule of the script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultEvent {
+    /// Place of the rule in [`FaultConfig::script`](super::FaultConfig::script), from 0.
+    pub rule: usize,
+    /// Number of the event among those of the rule in its process, from 1.
+    pub number: u64,
+    /// Time since 1970.
+    pub time: Duration,
+    /// Process in which it happened.
+    pub process: u32,
+    /// Its rank, where there are ranks.
+    pub rank: Option<u32>,
+    /// The packet, in words.
+    pub packet: String,
+}
+
+impl fmt::Display for FaultEvent {
+    /// Writes the line of a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, number, time, process, rank, packet } = self;
+        let rank = rank.map_or("-".to_owned(), |rank| rank.to_string());
+        write!(f, "{rule}\t{number}\t{}\t{process}\t{rank}\t{packet}", time.as_nanos())
+    }
+}
+
+impl FaultEvent {
+    /// Reads the line of a log; `None` if it is none.
+    ///
+    /// ```
+    /// let line = "0\t1\t1500000000\t77\t-\tRC SEND Only with PSN 3, sent by queue pair 2";
+    /// let event = roce_io::FaultEvent::parse(line).unwrap();
+    /// assert_eq!((event.rule, event.rank), (0, None));
+    /// assert_eq!(event.to_string(), line);
+    /// ```
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(6, '\t');
+        let rule = parts.next()?.parse().ok()?;
+        let number = parts.next()?.parse().ok()?;
+        let time = Duration::from_nanos(parts.next()?.parse().ok()?);
+        let process = parts.next()?.parse().ok()?;
+        let rank = match parts.next()? {
+            "-" => None,
+            rank => Some(rank.parse().ok()?),
+        };
+        // A program may write what it likes, and this goes to a terminal.
+        let packet = parts.next().filter(|text| !text.chars().any(char::is_control))?.to_owned();
+        Some(Self { rule, number, time, process, rank, packet })
+    }
+}

@@ -1,0 +1,216 @@
+//! What the injectors of several devices share: how far the script is, and the generators.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use rand::{SeedableRng, rngs::StdRng};
+use roce_wire::{
+    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, RuleCounter, SeenPacket, Sender,
+};
+
+use super::{FaultConfig, FaultEvent};
+use crate::device::Direction;
+
+/// Most events of one rule that are kept and written one by one; later ones are where their number is a
+/// power of two.
+const MAX_EVENTS: u64 = 16;
+/// Most queue pairs of one direction that are told from one another; further ones have no number.
+const MAX_SENDERS: usize = 1 << 20;
+
+/// The state of the faults of a process: one script counts its packets over all devices and over all
+/// the times that a device is opened. Clones share it.
+///
+/// Random faults are drawn from a generator for each queue pair that sends, for each direction, and for
+/// requests and other packets apart. So what a seed decides for the packets of a queue pair does not
+/// depend on when packets of others come.
+#[derive(Clone, Debug)]
+pub struct FaultScript {
+    state: Arc<Mutex<State>>,
+}
+
+impl FaultScript {
+    /// Begins before the first packet.
+    pub fn new(config: &FaultConfig) -> Self {
+        let rules = config.script.iter().map(|rule| Rule::new(*rule)).collect();
+        let log = config.log.as_ref().and_then(|path| {
+            let mut options = OpenOptions::new();
+            // Whoever waits for the report has made the file.
+            options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+            options.open(path).ok()
+        });
+        let state = State {
+            rules,
+            seed: config.seed,
+            ranks: [config.peer_rank, config.rank],
+            numbers: Default::default(),
+            generators: HashMap::new(),
+            events: Vec::new(),
+            log,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Returns what happened in this process so far: of each rule the first sixteen events, then those
+    /// whose number is a power of two.
+    pub fn events(&self) -> Vec<FaultEvent> {
+        self.lock().events.clone()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked has counted a packet at worst.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    rules: Vec<Rule>,
+    seed: u64,
+    /// Ranks of the senders of received and of sent packets.
+    ranks: [Option<u32>; 2],
+    /// Numbers of the senders of received and of sent packets.
+    numbers: [HashMap<Sender, u32>; 2],
+    generators: HashMap<Stream, StdRng>,
+    events: Vec<FaultEvent>,
+    log: Option<File>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    rule: FaultRule,
+    counter: RuleCounter,
+    /// Of rules that hold packets until another one comes by.
+    until: Option<RuleCounter>,
+    /// How often that one came by.
+    released: u64,
+    happened: u64,
+}
+
+impl Rule {
+    fn new(rule: FaultRule) -> Self {
+        let until = match rule.action {
+            FaultAction::HoldUntil(packets) => Some(RuleCounter::new(packets)),
+            _ => None,
+        };
+        let counter = RuleCounter::new(rule.packets);
+        Self { rule, counter, until, released: 0, happened: 0 }
+    }
+}
+
+/// Packets that share a generator: direction, number of the sender, and whether they are requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stream {
+    direction: Direction,
+    queue_pair: Option<u32>,
+    is_request: bool,
+}
+
+/// A packet as the script sees it.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    seen: SeenPacket,
+    pub(super) stream: Stream,
+    /// Rules that the packet meets, by their places in the script.
+    pub(super) rules: Vec<usize>,
+}
+
+impl State {
+    /// Counts the next packet.
+    pub(super) fn admit(&mut self, packet: &[u8], direction: Direction) -> Admitted {
+        let facts = PacketFacts::of(packet);
+        let side = usize::from(direction == Direction::Out);
+        let numbers = &mut self.numbers[side];
+        let queue_pair = facts.and_then(|facts| {
+            let next = numbers.len() as u32 + 1;
+            match numbers.get(&facts.sender) {
+                None if numbers.len() >= MAX_SENDERS => None,
+                None => Some(*numbers.entry(facts.sender).or_insert(next)),
+                Some(number) => Some(*number),
+            }
+        });
+        let seen = SeenPacket {
+            facts,
+            direction: match direction {
+                Direction::In => FaultDirection::Received,
+                Direction::Out => FaultDirection::Sent,
+            },
+            queue_pair,
+            rank: self.ranks[side],
+        };
+        let mut rules = Vec::new();
+        for (place, rule) in self.rules.iter_mut().enumerate() {
+            if rule.counter.admits(&seen) {
+                rules.push(place);
+            }
+            if rule.until.as_mut().is_some_and(|until| until.admits(&seen)) {
+                rule.released += 1;
+            }
+        }
+        let is_request = PacketKind::Request.includes(facts.as_ref());
+        Admitted { seen, stream: Stream { direction, queue_pair, is_request }, rules }
+    }
+
+    pub(super) fn action(&self, rule: usize) -> FaultAction {
+        self.rules[rule].rule.action
+    }
+
+    /// Returns how often the packet came by for which a rule holds others.
+    pub(super) fn released(&self, rule: usize) -> u64 {
+        self.rules[rule].released
+    }
+
+    /// Returns the generator of packets.
+    pub(super) fn generator(&mut self, stream: Stream) -> &mut StdRng {
+        let seed = self.seed;
+        self.generators.entry(stream).or_insert_with(|| {
+            let of_stream = u64::from(stream.queue_pair.unwrap_or(0)) << 2
+                | u64::from(stream.is_request) << 1
+                | u64::from(stream.direction == Direction::Out);
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&seed.to_le_bytes());
+            bytes[8..16].copy_from_slice(&of_stream.to_le_bytes());
+            StdRng::from_seed(bytes)
+        })
+    }
+
+    /// Notes that a packet met a rule.
+    pub(super) fn note(&mut self, rule: usize, admitted: &Admitted) {
+        let state = &mut self.rules[rule];
+        state.happened += 1;
+        if state.happened > MAX_EVENTS && !state.happened.is_power_of_two() {
+            return;
+        }
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let event = FaultEvent {
+            rule,
+            number: state.happened,
+            time,
+            process: std::process::id(),
+            rank: self.ranks[1],
+            packet: describe(&admitted.seen),
+        };
+        if let Some(log) = &mut self.log {
+            // One call, so that lines of several processes stay whole. Without the report the faults
+            // happen all the same.
+            let _written = log.write_all(format!("{event}\n").as_bytes());
+        }
+        self.events.push(event);
+    }
+}
+
+fn describe(packet: &SeenPacket) -> String {
+    let way = match packet.direction {
+        FaultDirection::Sent => "sent",
+        FaultDirection::Received => "received",
+    };
+    let Some(facts) = packet.facts else { return format!("{way} frame without a RoCE packet") };
+    let (name, psn) = (facts.opcode.name(), facts.psn.get());
+    let by = packet.queue_pair.map(|number| format!(" by queue pair {number}")).unwrap_or_default();
+    format!("{name} with PSN {psn}, {way}{by}")
+}
