@@ -6,9 +6,8 @@ use std::time::Duration;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, Direction, Fault,
-    FaultConfig, PathMtu, QpAttributes, QpState, QueuePair, RecvWr, RnrTimer, ScriptedFault,
-    SendOperation, SendWr,
+    AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, FaultConfig,
+    FaultRule, PathMtu, QpAttributes, QpState, QueuePair, RecvWr, RnrTimer, SendOperation, SendWr,
 };
 
 /// How late the message of the old connection comes: both ends have connected again by then.
@@ -19,11 +18,13 @@ const NEW_DELAY: Duration = Duration::from_millis(250);
 const LATE_PACKETS: u64 = 16;
 
 fn faults() -> FaultConfig {
-    let late = |packet| {
-        let delay = if packet == 0 { OLD_DELAY } else { NEW_DELAY };
-        ScriptedFault { direction: Direction::Out, packet, fault: Fault::Delay(delay) }
-    };
-    FaultConfig { script: (0..LATE_PACKETS).map(late).collect(), ..FaultConfig::default() }
+    let (old, new) = (OLD_DELAY.as_millis(), NEW_DELAY.as_millis());
+    let rules = [
+        format!("delay sent packet 1 by {old}ms"),
+        format!("delay sent packets 2 to {LATE_PACKETS} by {new}ms"),
+    ];
+    let script = rules.iter().map(|rule| FaultRule::parse(rule).expect("a rule")).collect();
+    FaultConfig { script, ..FaultConfig::default() }
 }
 
 fn options() -> ConnectOptions {

@@ -40,6 +40,7 @@ use crate::{
 pub struct PcapWriter<D> {
     inner: D,
     recorder: Recorder,
+    records_sent: bool,
     records_received: bool,
 }
 
@@ -48,12 +49,18 @@ impl<D: FrameDevice> PcapWriter<D> {
     pub fn new(inner: D, file: &CaptureFile, interface: &str) -> Self {
         let interface = CaptureInterface::new(interface);
         let recorder = Recorder { file: file.clone(), interface, segmenter: Segmenter::default() };
-        Self { inner, recorder, records_received: true }
+        Self { inner, recorder, records_sent: true, records_received: true }
     }
 
     /// As [`new`](Self::new), but received packets are not recorded: their senders record them.
     pub fn of_sent(inner: D, file: &CaptureFile, interface: &str) -> Self {
         Self { records_received: false, ..Self::new(inner, file, interface) }
+    }
+
+    /// As [`new`](Self::new), but of what is sent only the packets are recorded that are lost on purpose:
+    /// receivers record the others.
+    pub fn of_received(inner: D, file: &CaptureFile, interface: &str) -> Self {
+        Self { records_sent: false, ..Self::new(inner, file, interface) }
     }
 }
 
@@ -101,6 +108,9 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
+        if !self.records_sent {
+            return self.inner.transmit(fill);
+        }
         let recorder = &mut self.recorder;
         self.inner.transmit(&mut |slot| {
             let tx_frame = fill(slot)?;
@@ -258,11 +268,12 @@ mod tests {
 
     fn send(device: &mut impl FrameDevice, len: usize) {
         let mut frame = Some(TxFrame::single(len));
-        device.transmit(&mut |slot| {
-            slot[..len].fill(len as u8);
-            frame.take()
-        })
-        .unwrap();
+        device
+            .transmit(&mut |slot| {
+                slot[..len].fill(len as u8);
+                frame.take()
+            })
+            .unwrap();
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_io::{
-    AfPacketConfig, CaptureFile, CountingDevice, FaultConfig, FaultInjector, Filter, FrameDevice,
-    GsoMode, InterfaceInfo, InterfaceKind, PcapWriter, PortReservation, PortReservationConfig,
-    QpnBlocks, ReceiveMode, interfaces,
+    AfPacketConfig, CaptureFile, CountingDevice, FaultConfig, FaultEvent, FaultInjector,
+    FaultScript, Filter, FrameDevice, GsoMode, InterfaceInfo, InterfaceKind, LoopDevice,
+    MemoryConfig, PcapWriter, PortReservation, PortReservationConfig, QpnBlocks, ReceiveMode,
+    interfaces,
 };
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{
@@ -65,10 +66,20 @@ pub struct DeviceConfig {
     pub gso: GsoMode,
     /// How frames are received.
     pub receive: ReceiveMode,
-    /// File to record all packets in, as pcapng.
+    /// File to record all packets in, as pcapng, those between queue pairs of one device included.
+    /// Packets are added to those that it has; several devices and processes may write to one file.
+    /// Each packet is in the file before it is sent or handled.
     pub capture: Option<PathBuf>,
-    /// Faults to inject into the packets of the device.
+    /// Faults to inject into the packets of the device, those between its own queue pairs included.
     pub faults: Option<FaultConfig>,
+    /// Whether the scripted faults go on where they are when this process opens a device again, and
+    /// count the packets of all its devices together. Default: each opened device begins anew.
+    pub faults_of_process: bool,
+    /// Peers that inject the same faults and record in the same capture. Default: none.
+    pub peers: PeersInRun,
+    /// Whether of the packets between such peers the receiver records those that are not lost on purpose:
+    /// then the capture shows what a switch between them did. Default: their sender records them.
+    pub capture_at_receiver: bool,
     /// Longest time that the device's thread and waiting programs spin before they sleep. A thread
     /// spins for all of it if its last sleep was shorter than that, and otherwise for a tenth. A
     /// sleeping thread notices a packet some 10 to 50 µs late. On a processor that other threads use
@@ -92,8 +103,13 @@ pub struct DeviceConfig {
     pub max_reorder_bytes: usize,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
-    /// process ends. The file is replaced as a whole. Default: none.
+    /// process ends. The counters of a device that this process opens again go on. The name gets `.1`
+    /// or the next number behind it for which there is no file yet. Default: none.
     pub counter_file: Option<PathBuf>,
+    /// Whether each round that received, sent or completed anything publishes the counters before it
+    /// delivers completions: then nothing is missing when the process ends in whatever way. It costs
+    /// some microseconds a round.
+    pub counters_each_round: bool,
 }
 
 impl Default for DeviceConfig {
@@ -103,6 +119,9 @@ impl Default for DeviceConfig {
             receive: ReceiveMode::default(),
             capture: None,
             faults: None,
+            faults_of_process: false,
+            peers: PeersInRun::None,
+            capture_at_receiver: false,
             spin: Duration::from_micros(200),
             thread: ThreadPlacement::default(),
             trace: None,
@@ -110,8 +129,22 @@ impl Default for DeviceConfig {
             link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
             counter_file: None,
+            counters_each_round: false,
         }
     }
+}
+
+/// Peers of a device that inject the same faults and record in the same capture, so that each packet
+/// meets them once: the sender of a packet between such devices does both, its receiver neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeersInRun {
+    /// None: faults are injected into packets of both directions, and both are recorded.
+    #[default]
+    None,
+    /// Those of other processes of this host.
+    ThisHost,
+    /// All.
+    All,
 }
 
 /// An interface opened to speak RoCEv2; as `ibv_context`.
@@ -176,6 +209,7 @@ pub struct Device {
 pub(crate) struct DeviceState {
     config: DeviceConfig,
     capture: Option<CaptureFile>,
+    script: Option<FaultScript>,
     next_handle: AtomicU32,
     pub(crate) observer: TraceObserver,
     _port_holder: PortReservation,
@@ -435,6 +469,12 @@ impl Device {
         })
     }
 
+    /// Returns what happened of the scripted faults: of each rule the first sixteen events, then those
+    /// whose number is a power of two.
+    pub fn fault_events(&self) -> Vec<FaultEvent> {
+        self.driver.device().script.as_ref().map_or_else(Vec::new, FaultScript::events)
+    }
+
     /// Flushes the capture file, if there is one.
     ///
     /// # Errors
@@ -475,7 +515,7 @@ pub(crate) fn stop_all(limit: Duration) {
 
 /// Opens the sockets of a device and starts its threads.
 fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
-    let capture = config.capture.as_ref().map(CaptureFile::create).transpose()?;
+    let capture = config.capture.as_ref().map(CaptureFile::append).transpose()?;
     // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
     let packet_config = |name: &str| AfPacketConfig {
@@ -491,19 +531,22 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         whole_trains,
         ..PortReservationConfig::default()
     })?;
-    let wire = decorate(wire, &found.name, &config, capture.as_ref())?;
+    let script = config.faults.as_ref().map(|faults| fault_script(faults, &config));
+    let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
+    let wire = wrapping.device(wire, &found.name, config.peers == PeersInRun::All);
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
     let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
         None => None,
         // Without `lo` only traffic to other processes of this host is lost.
         Some(lo) => match ReusedSocket::open(&packet_config(&lo.name)) {
-            Ok(device) => Some(decorate(device, &lo.name, &config, capture.as_ref())?),
+            Ok(device) => Some(wrapping.device(device, &lo.name, config.peers != PeersInRun::None)),
             Err(error) => {
                 tracing::warn!(%error, "no traffic to other processes of this host");
                 None
             }
         },
     };
+    let loopback = wrapping.loopback(&found.name);
     let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig {
         congestion: config.congestion,
@@ -526,10 +569,13 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
     let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
     engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
+    engine.loopback = loopback;
     let port = Port::of(&found);
+    let script = wrapping.script;
     let device = DeviceState {
         config,
         capture,
+        script,
         next_handle: AtomicU32::new(1),
         observer,
         _port_holder: port_reservation,
@@ -537,22 +583,66 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     Driver::new(engine, port, device)
 }
 
-/// Wraps a device as the configuration says. The capture is innermost: it shows the packets that
-/// crossed the interface.
-fn decorate(
-    device: ReusedSocket,
-    name: &str,
-    config: &DeviceConfig,
-    capture: Option<&CaptureFile>,
-) -> Result<Box<dyn FrameDevice>, Error> {
-    let mut device: Box<dyn FrameDevice> = Box::new(CountingDevice::new(device));
-    if let Some(file) = capture {
-        device = Box::new(PcapWriter::new(device, file, name)?);
+/// What a configuration puts around the devices of an engine.
+struct Wrapping<'a> {
+    config: &'a DeviceConfig,
+    capture: Option<&'a CaptureFile>,
+    script: Option<FaultScript>,
+}
+
+impl Wrapping<'_> {
+    /// Wraps a device. The capture is inside the faults: it shows the packets that crossed the
+    /// interface, and those that were not sent. With `of_sent` the peers do the same to what is
+    /// received.
+    fn device(&self, device: ReusedSocket, name: &str, of_sent: bool) -> Box<dyn FrameDevice> {
+        self.wrap(Box::new(CountingDevice::new(device)), name, of_sent)
     }
-    if let Some(faults) = &config.faults {
-        device = Box::new(FaultInjector::new(device, faults.clone()));
+
+    /// Returns a device for the packets between queue pairs of the engine, if anything is around it.
+    fn loopback(&self, interface: &str) -> Option<Box<dyn FrameDevice>> {
+        if self.capture.is_none() && self.script.is_none() {
+            return None;
+        }
+        let config = MemoryConfig { mtu: u16::MAX.into(), ..MemoryConfig::default() };
+        let name = format!("{interface} loopback");
+        Some(self.wrap(Box::new(LoopDevice::new(&config)), &name, true))
     }
-    Ok(device)
+
+    fn wrap(
+        &self,
+        mut device: Box<dyn FrameDevice>,
+        name: &str,
+        of_sent: bool,
+    ) -> Box<dyn FrameDevice> {
+        if let Some(file) = self.capture {
+            device = Box::new(match (of_sent, self.config.capture_at_receiver) {
+                (true, false) => PcapWriter::of_sent(device, file, name),
+                (true, true) => PcapWriter::of_received(device, file, name),
+                (false, _) => PcapWriter::new(device, file, name),
+            });
+        }
+        if let Some((faults, script)) = self.config.faults.as_ref().zip(self.script.as_ref()) {
+            let injector = FaultInjector::with_script(device, faults, script.clone());
+            device = Box::new(if of_sent { injector.of_sent() } else { injector });
+        }
+        device
+    }
+}
+
+/// The scripts that go on over all devices of this process.
+static FAULT_SCRIPTS: PerProcess<Mutex<Vec<(FaultConfig, FaultScript)>>> = PerProcess::new();
+
+fn fault_script(faults: &FaultConfig, config: &DeviceConfig) -> FaultScript {
+    if !config.faults_of_process {
+        return FaultScript::new(faults);
+    }
+    let mut scripts = FAULT_SCRIPTS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, script)) = scripts.iter().find(|(known, _)| known == faults) {
+        return script.clone();
+    }
+    let script = FaultScript::new(faults);
+    scripts.push((faults.clone(), script.clone()));
+    script
 }
 
 /// Returns the row with this number, or the default row, if its address is usable.

@@ -2,11 +2,42 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::PeersInRun;
+
 /// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
 pub const DEVICES: &str = "ROCE_DEVICES";
 
 /// Faults that every device injects, parsed by [`FaultConfig`](crate::FaultConfig).
 pub const FAULTS: &str = "ROCE_FAULTS";
+
+/// File that exists, to which events of scripted faults are appended: the value of
+/// [`FaultConfig::log`](crate::FaultConfig::log).
+pub const FAULT_LOG: &str = "ROCE_FAULT_LOG";
+
+/// Peers that inject the same faults and record in the same capture: `none`, `host` or `all`, for
+/// [`PeersInRun`].
+pub const PEERS: &str = "ROCE_PEERS";
+
+/// Set to `1`, [`DeviceConfig::capture_at_receiver`](crate::DeviceConfig::capture_at_receiver).
+pub const PCAP_AT_RECEIVER: &str = "ROCE_PCAP_AT_RECEIVER";
+
+/// Returns true if a variable is set to `1`.
+pub fn is_on(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
+/// Returns what the variable [`PEERS`] says; none if it is not set.
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn peers() -> Result<PeersInRun, String> {
+    match std::env::var(PEERS).as_deref() {
+        Err(_) | Ok("none") => Ok(PeersInRun::None),
+        Ok("host") => Ok(PeersInRun::ThisHost),
+        Ok("all") => Ok(PeersInRun::All),
+        Ok(other) => Err(format!("{PEERS}: {other:?} is not none, host or all")),
+    }
+}
 
 /// Congestion control of every device, parsed by [`CongestionConfig`](crate::CongestionConfig).
 pub const CC: &str = "ROCE_CC";
@@ -15,12 +46,15 @@ pub const CC: &str = "ROCE_CC";
 /// [`DeviceConfig::link_rate`](crate::DeviceConfig::link_rate).
 pub const LINK_RATE: &str = "ROCE_LINK_RATE";
 
-/// File in which all packets are recorded.
+/// File to which all packets are added.
 pub const PCAP: &str = "ROCE_PCAP";
 
 /// Folder in which every process of a run publishes the counters of its devices, each in
 /// [`counter_file`].
 pub const COUNTERS: &str = "ROCE_COUNTERS";
+
+/// Set to `1`, [`DeviceConfig::counters_each_round`](crate::DeviceConfig::counters_each_round).
+pub const COUNTERS_EACH_ROUND: &str = "ROCE_COUNTERS_EACH_ROUND";
 
 /// Returns the file in the folder of [`COUNTERS`] in which this process publishes the counters of a
 /// device: the value of [`DeviceConfig::counter_file`](crate::DeviceConfig::counter_file).

@@ -101,7 +101,7 @@ pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
 pub use datagram_source::DatagramSource;
-pub use device::{Device, DeviceConfig, DeviceInfo};
+pub use device::{Device, DeviceConfig, DeviceInfo, PeersInRun};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
@@ -122,8 +122,7 @@ pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::YieldPolicy;
 
 pub use roce_io::{
-    Direction, Fault, FaultConfig, FaultRates, FaultTextError, GsoMode, OpenError, PortError,
-    ReceiveMode, ScriptedFault,
+    FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, PortError, ReceiveMode,
 };
 pub use roce_transport::congestion::{
     CongestionAlgorithm, CongestionConfig, CongestionTextError, DcqcnParameters,
@@ -135,7 +134,9 @@ pub use roce_transport::{
     QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause,
     SendOperation, SendWr, Service, SgList, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
 };
-pub use roce_wire::{GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
+pub use roce_wire::{
+    FaultRule, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,
+};
 
 /// The example of README.md.
 #[cfg(doctest)]

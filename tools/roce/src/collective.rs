@@ -23,10 +23,11 @@ use clap::Subcommand;
 use roce_collectives::{Group, GroupConfig, LauncherEnv};
 use roce_io::OpenError;
 use roce_ring::Collective;
-use roce_verbs::{DeviceConfig, Trace};
+use roce_verbs::{Device, DeviceConfig, Trace};
 use serde_json::Value;
 
 use crate::error::{CliError, Result};
+use crate::faults;
 use crate::local::ring;
 use crate::traffic;
 use bench::{Bench, RankZeroOutput};
@@ -128,6 +129,7 @@ fn run_rank(
     nccl_env: &NcclEnv,
     assignment: &RankAssignment,
 ) -> Result {
+    options.net.faults.check_ranks(Some(assignment.size))?;
     let info = Info::new(nccl_env, assignment.rank)?;
     if assignment.rank == 0 {
         info.version();
@@ -149,6 +151,9 @@ fn run_rank(
     for device in group.devices() {
         device.flush_capture()?;
     }
+    let script = options.net.faults.script();
+    let events = group.devices().flat_map(Device::fault_events).collect();
+    let faults = faults::Report::new(&script, events);
     let wrong = outcome?;
     group.leave()?;
     if wrong > 0 {
@@ -158,7 +163,8 @@ fn run_rank(
              --pcap capture if it happens again"
         )));
     }
-    Ok(())
+    // What other ranks send is not known here.
+    faults.finish(|rule| rule.packets.rank == Some(assignment.rank))
 }
 
 /// Runs the measurement of a rank. Rank 0 gets the number of wrong elements.
@@ -305,8 +311,8 @@ fn config(
     let device = DeviceConfig {
         gso: net.gso.into(),
         capture: net.pcap.clone().filter(|_| assignment.rank == 0),
-        // Faults are injected at the receiver, once per packet.
-        faults: net.faults.any().then(|| net.faults.of_receiver(assignment.rank)),
+        // Faults are injected at the sender, once per packet.
+        faults: net.faults.any().then(|| net.faults.of_sender(assignment.rank)),
         congestion: net.congestion.cc,
         link_rate: net.switch.link_rate(),
         trace,

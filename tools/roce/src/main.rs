@@ -8,6 +8,7 @@ mod congestion;
 mod devices;
 mod dissect;
 mod error;
+mod faults;
 mod generate;
 mod lab;
 mod ladder;

@@ -21,20 +21,23 @@ mod supervisor;
 mod timeout;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, ValueEnum};
+use roce_io::CaptureFile;
 use roce_verbs::{DeviceNames, NamedDevice, PortState, environment};
 use roce_view::Tree;
 
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
+use crate::faults::{self, Faults, Report};
 use crate::local;
 use crate::switch::SwitchOptions;
-use crate::traffic::{self, Faults};
+use crate::traffic;
 use child::Limits;
 use counters::LiveCounters;
 use output::Prefix;
@@ -100,7 +103,7 @@ pub(crate) struct Options {
     /// How the program sees the files below /sys/class/infiniband and /dev/infiniband
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ViewMode::Auto)]
     view: ViewMode,
-    /// Write all packets to a pcapng file (with --local: those of rank 0)
+    /// Write all packets to a pcapng file, each once; with --local those of all ranks
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Print the devices' nonzero counters at the end, on standard error
@@ -223,12 +226,18 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     };
     privileges::check()?;
 
+    options.faults.check_ranks(options.local)?;
     // That of a rank belongs to the supervisor, as does the watch.
     let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
     let watch = own_folder.as_ref().and_then(|folder| RdmaCmWatch::new(folder.path()));
     let of_supervisor = options.run_folder.as_deref().unwrap_or(Path::new(""));
     let folder = own_folder.as_ref().map_or(of_supervisor, RunFolder::path);
     let scratch = scratch::Scratch::new(folder, options.local_rank.unwrap_or(0))?;
+    // One log for all ranks: that of the supervisor.
+    let log = fault_log(folder);
+    if own_folder.is_some() {
+        File::create_new(&log)?;
+    }
     libraries.link_below(&scratch)?;
     Tree::new(&devices, roce_view::hardware_folder)
         .write_to(&scratch.view())
@@ -250,11 +259,21 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if let Some(rate) = options.switch.link_rate() {
         process.env(environment::LINK_RATE, rate.to_string());
     }
-    if let Some(faults) = options.faults() {
-        process.env(environment::FAULTS, faults);
+    if let Some(faults) = options.fault_text() {
+        process.env(environment::FAULTS, faults).env(environment::FAULT_LOG, &log);
     }
-    if let Some(file) = options.capture() {
+    if let Some(file) = &options.pcap {
         process.env(environment::PCAP, std::path::absolute(file)?);
+        if !options.is_rank() {
+            create_capture(file)?;
+        }
+    }
+    if options.is_rank() && options.switch.switch.is_some() {
+        process.env(environment::PCAP_AT_RECEIVER, "1");
+    }
+    process.env(environment::PEERS, if options.is_rank() { "all" } else { "host" });
+    if options.counters || options.pcap.is_some() || options.faults.any() {
+        process.env(environment::COUNTERS_EACH_ROUND, "1");
     }
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
@@ -272,6 +291,10 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if options.counters {
         counters::print(&totals);
     }
+    let faults = match options.is_rank() {
+        true => Ok(()),
+        false => options.report_faults(&log),
+    };
     // The supervisor prints this with the rank's number.
     if let Some(signal) = end.signal().filter(|_| options.local_rank.is_none()) {
         eprintln!("roce: {} was ended by {}", Path::new(name).display(), failure::Shown(signal));
@@ -284,29 +307,53 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if code != 0 && watch.is_some_and(|watch| watch.was_opened()) {
         rdma_cm_watch::print_hint();
     }
-    if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
+    if code == 0 { faults } else { Err(CliError::Reported(code)) }
+}
+
+/// Returns the file in the folder of a run to which processes append events of scripted faults.
+fn fault_log(folder: &Path) -> PathBuf {
+    folder.join("faults")
+}
+
+/// Creates the capture that the processes of a run add to.
+fn create_capture(path: &Path) -> Result {
+    CaptureFile::create(path)
+        .map(drop)
+        .map_err(|error| CliError::context(format!("writing {}", path.display()), error))
 }
 
 impl Options {
-    /// Returns the text of the faults, if there are any. With several ranks the receiver of a packet
+    /// Returns true if this process runs one of several ranks.
+    fn is_rank(&self) -> bool {
+        self.local_rank.is_some()
+    }
+
+    /// Returns the text of the faults, if there are any. With several ranks the sender of a packet
     /// injects them, so that each packet meets them once.
-    fn faults(&self) -> Option<String> {
+    fn fault_text(&self) -> Option<String> {
         let config = match self.local_rank {
-            Some(rank) => self.faults.of_receiver(rank),
+            Some(rank) => self.faults.of_sender(rank),
             None => self.faults.config(),
         };
         self.faults.any().then(|| config.to_string())
+    }
+
+    /// Prints what happened of the scripted faults.
+    ///
+    /// # Errors
+    /// Some never happened.
+    fn report_faults(&self, log: &Path) -> Result {
+        let script = self.faults.script();
+        if script.is_empty() {
+            return Ok(());
+        }
+        Report::new(&script, faults::read_log(log)?).finish(|_| true)
     }
 
     /// Returns the names of devices, else those of the environment.
     fn devices_or_inherited(&self) -> Vec<String> {
         let inherited = || std::env::var(environment::DEVICES).into_iter().collect();
         if self.devices.is_empty() { inherited() } else { self.devices.clone() }
-    }
-
-    /// Returns the file of the capture, if this rank writes one.
-    fn capture(&self) -> Option<&PathBuf> {
-        self.pcap.as_ref().filter(|_| self.local_rank.is_none_or(|rank| rank == 0))
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
 use roce_verbs::{
-    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, FaultRates, PathMtu, Readiness,
-    ThreadPlacement,
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, PathMtu, Readiness, ThreadPlacement,
 };
 
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
+use crate::faults::{Faults, Report};
 use crate::link::{self, LinkWatch};
 use crate::switch::SwitchOptions;
 use crate::{local, parse_number};
@@ -61,35 +61,6 @@ pub(crate) struct Traffic {
     pub(crate) role: Option<Role>,
 }
 
-/// Faults injected at this end, in both directions.
-#[derive(Args, Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Faults {
-    /// Drop each packet with this probability (0.01 or 1%), in either direction
-    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = parse_number::parse_probability)]
-    pub(crate) loss: f64,
-    /// Duplicate each packet with this probability
-    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = parse_number::parse_probability)]
-    pub(crate) duplicate: f64,
-    /// Let up to three packets overtake each packet with this probability
-    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = parse_number::parse_probability)]
-    pub(crate) reorder: f64,
-    /// Flip one bit of each packet with this probability
-    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = parse_number::parse_probability)]
-    pub(crate) corrupt: f64,
-    /// Mark each packet as a congested switch does (CE) with this probability; only packets with
-    /// ECT in their traffic class are marked
-    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = parse_number::parse_probability)]
-    pub(crate) mark: f64,
-    /// Random seed; the same seed repeats the same faults
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::parse)]
-    pub(crate) seed: u64,
-}
-
 /// When to use UDP segmentation offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GsoMode {
@@ -128,6 +99,7 @@ impl Traffic {
             (None, Some(_)) => local::INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
+        self.faults.check_ranks(self.role.map(|_| 2))?;
         let placement = self.placement()?;
         placement.apply()?;
         let config = DeviceConfig { thread: placement, ..self.device_config() };
@@ -152,7 +124,15 @@ impl Traffic {
             Some(path) => CliError::context(format!("writing {}", path.display()), error),
             None => error.into(),
         });
-        outcome.and(flushed)
+        let script = match self.role {
+            Some(Role::Server) => Vec::new(),
+            _ => self.faults.script(),
+        };
+        let happened = match script.is_empty() {
+            true => Ok(()),
+            false => Report::new(&script, device.fault_events()).finish(|_| true),
+        };
+        outcome.and(flushed).and(happened)
     }
 
     /// Returns the placement of this end's threads.
@@ -169,6 +149,13 @@ impl Traffic {
         Ok(ThreadPlacement { cpu: self.cpu.get(place).copied(), realtime: self.realtime })
     }
 
+    /// Returns the faults of this end, which in a private network is the client, rank 1.
+    fn fault_config(&self) -> FaultConfig {
+        let is_private = self.role.is_some();
+        let ranks = if is_private { [Some(1), Some(0)] } else { [None; 2] };
+        FaultConfig { rank: ranks[0], peer_rank: ranks[1], ..self.faults.config() }
+    }
+
     fn device_config(&self) -> DeviceConfig {
         // In a private network the client alone injects faults and captures: two ends would apply
         // the rates twice and write to one file.
@@ -177,38 +164,10 @@ impl Traffic {
             gso: self.gso.into(),
             spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),
-            faults: (active && self.faults.any()).then(|| self.faults.config()),
+            faults: (active && self.faults.any()).then(|| self.fault_config()),
             congestion: self.congestion.cc,
             link_rate: self.switch.link_rate(),
             ..DeviceConfig::default()
-        }
-    }
-}
-
-impl Faults {
-    pub(crate) fn any(&self) -> bool {
-        self.loss + self.duplicate + self.reorder + self.corrupt + self.mark > 0.0
-    }
-
-    pub(crate) fn config(&self) -> FaultConfig {
-        let rates = self.rates();
-        FaultConfig { seed: self.seed, inbound: rates, outbound: rates, ..FaultConfig::default() }
-    }
-
-    /// Returns the faults on received packets for one of many ranks, with a seed of its own.
-    pub(crate) fn of_receiver(&self, rank: u32) -> FaultConfig {
-        let seed = self.seed.wrapping_add(u64::from(rank) << 32);
-        FaultConfig { seed, inbound: self.rates(), ..FaultConfig::default() }
-    }
-
-    fn rates(&self) -> FaultRates {
-        FaultRates {
-            drop: self.loss,
-            duplicate: self.duplicate,
-            reorder: self.reorder,
-            corrupt: self.corrupt,
-            mark: self.mark,
-            ..FaultRates::default()
         }
     }
 }

@@ -166,8 +166,7 @@ impl FaultedDirection {
         let rng = state.generator(admitted.stream);
         let FaultRates { drop, duplicate, delay, reorder, corrupt, mark } = self.rates;
         let [drop, duplicate, delay, reorder, corrupt, mark] =
-            [drop, duplicate, delay, reorder, corrupt, mark]
-                .map(|rate| rng.random::<f64>() < rate);
+            [drop, duplicate, delay, reorder, corrupt, mark].map(|rate| rng.random::<f64>() < rate);
         let mut faults = Vec::new();
         if drop {
             faults.push(Fault::Drop);

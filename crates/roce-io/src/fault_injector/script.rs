@@ -11,7 +11,8 @@ use std::{
 
 use rand::{SeedableRng, rngs::StdRng};
 use roce_wire::{
-    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, RuleCounter, SeenPacket, Sender,
+    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, RuleCounter, SeenPacket,
+    Sender,
 };
 
 use super::{FaultConfig, FaultEvent};

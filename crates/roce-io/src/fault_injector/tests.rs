@@ -1,9 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use roce_wire::{
-    Bth, FaultRule, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode,
-};
+use roce_wire::{Bth, FaultRule, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 use super::*;
 use crate::{MemoryConfig, MemoryDevice, memory_pair, segmenter::tests::ipv4_frame};

@@ -116,10 +116,8 @@ impl FromStr for FaultConfig {
 }
 
 fn parse_rule(text: &str) -> Result<FaultRule, FaultTextError> {
-    FaultRule::parse(text).map_err(|error| FaultTextError::Rule {
-        rule: text.to_owned(),
-        error: error.to_string(),
-    })
+    FaultRule::parse(text)
+        .map_err(|error| FaultTextError::Rule { rule: text.to_owned(), error: error.to_string() })
 }
 
 #[cfg(test)]
@@ -128,8 +126,7 @@ mod tests {
 
     #[test]
     fn text_keeps_rates_seed_direction_and_script() {
-        let rates =
-            FaultRates { drop: 0.01, delay: 0.5, mark: 0.25, ..FaultRates::default() };
+        let rates = FaultRates { drop: 0.01, delay: 0.5, mark: 0.25, ..FaultRates::default() };
         let rules = ["drop request 3 of queue pair 2", "delay every 2nd ack of rank 1 by 5ms"];
         let script: Vec<_> = rules.map(|rule| FaultRule::parse(rule).unwrap()).into();
         for (inbound, outbound) in [(rates, rates), (rates, FaultRates::default())] {
@@ -158,6 +155,9 @@ mod tests {
             assert!(error.to_string().starts_with(&format!("{part:?}")), "{error}");
         }
         let error = "seed=1,drop reqest 1".parse::<FaultConfig>().unwrap_err().to_string();
-        assert!(error.contains("\"drop reqest 1\"") && error.contains("\"reqest\" where"), "{error}");
+        assert!(
+            error.contains("\"drop reqest 1\"") && error.contains("\"reqest\" where"),
+            "{error}"
+        );
     }
 }

@@ -36,6 +36,7 @@
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
+pub(crate) mod counter_file;
 mod counter_publisher;
 mod engine_lock;
 mod monitor;
@@ -161,7 +162,10 @@ impl Driver {
         // A thread that sends nothing has panicked.
         placed.recv().unwrap_or(Ok(()))?;
         let file = device.config().counter_file.clone();
-        let publisher = file.map(|file| CounterPublisher::start(&shared, file)).transpose()?;
+        let publisher = file.map(|file| CounterPublisher::start(&shared, &file)).transpose()?;
+        if device.config().counters_each_round {
+            shared.lock().counter_file = publisher.as_ref().map(|it| Arc::clone(it.file()));
+        }
         Ok(Self { shared, device, thread: Some(thread), monitor, publisher })
     }
 
@@ -241,9 +245,7 @@ impl Driver {
         let Some(publisher) = &self.publisher else { return };
         while self.shared.generation.is_current() {
             if let Some(engine) = self.shared.engine.try_lock() {
-                let counters = engine.counters();
-                drop(engine);
-                return publisher.publish(&counters);
+                return counter_file::write(publisher.file(), &engine.counters());
             }
             if std::time::Instant::now() >= deadline {
                 return;

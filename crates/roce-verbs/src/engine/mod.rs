@@ -37,6 +37,7 @@ pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use self::transmit::{LocalFrame, MIN_HEADROOM};
 use crate::completion_queue::{self, Pushed};
 use crate::doorbell::DoorbellCoalescing;
+use crate::driver::counter_file::{self, SharedCounterFile};
 use crate::events::EventRouter;
 use crate::fork;
 use crate::gid::GidTable;
@@ -63,6 +64,9 @@ pub(crate) struct Engine {
     pub(crate) wire: Box<dyn FrameDevice>,
     /// `lo`, for other processes of this host; `None` where it cannot be opened.
     pub(crate) lo: Option<Box<dyn FrameDevice>>,
+    /// What frames from this engine to itself pass, where packets are recorded or meet faults. Else
+    /// `None`, and they go straight from their queue to the endpoint.
+    pub(crate) loopback: Option<Box<dyn FrameDevice>>,
     /// Frames from this engine to itself.
     loopback_queue: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
@@ -85,6 +89,8 @@ pub(crate) struct Engine {
     acks_after_send: bool,
     quick_polls: QuickPollBudget,
     pub(crate) doorbells: DoorbellCoalescing,
+    /// File to which each round with work publishes the counters.
+    pub(crate) counter_file: Option<SharedCounterFile>,
     /// Time of the last round or post.
     last_now: Instant,
     /// Rounds since the last that received from `lo`.
@@ -113,14 +119,28 @@ impl Round {
 
 impl Engine {
     /// Returns all counters by name: those of the transport, of drops outside it, and of the
-    /// interface.
+    /// interface and `lo` together.
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", self.doorbells.coalesced()));
         all.extend(self.pauses.counters());
         all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
-        all.extend(self.wire.counters());
+        let first_of_devices = all.len();
+        for device in self.devices() {
+            for (name, count) in device.counters() {
+                // The devices count the same.
+                match all[first_of_devices..].iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, total)) => *total += count,
+                    None => all.push((name, count)),
+                }
+            }
+        }
         all
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &dyn FrameDevice> {
+        let of_this_host = self.lo.iter().chain(&self.loopback);
+        std::iter::once(&self.wire).chain(of_this_host).map(|device| &**device)
     }
 
     pub(crate) fn new(
@@ -140,6 +160,7 @@ impl Engine {
             drops: BTreeMap::new(),
             wire,
             lo,
+            loopback: None,
             loopback_queue: VecDeque::new(),
             lo_queue: VecDeque::new(),
             is_wire_suspended: false,
@@ -152,6 +173,7 @@ impl Engine {
             acks_after_send: false,
             quick_polls: QuickPollBudget::default(),
             doorbells: DoorbellCoalescing::default(),
+            counter_file: None,
             last_now: Instant::default(),
             rounds_without_lo: 0,
         }
@@ -220,6 +242,7 @@ impl Engine {
         }
         if self.wire.may_receive()
             || self.lo.as_ref().is_some_and(|lo| lo.may_receive())
+            || self.loopback.is_some()
             || self.endpoint.has_pending_transmit()
             || self.has_backlog()
         {
@@ -266,6 +289,7 @@ impl Engine {
         self.endpoint.delay_acks(holds);
         if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
             // The application most likely posts a reply at once, which leaves before the ACK.
+            self.publish_counters();
             let (round, completion) = self.deliver_to_poller(poller, now);
             return (Round { received, ..round }, completion);
         }
@@ -328,8 +352,19 @@ impl Engine {
         self.doorbells.on_transmit();
         let has_work = self.endpoint.has_pending_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
+        if received + sent > 0 {
+            self.publish_counters();
+        }
         let (round, completion) = self.deliver_to_poller(poller, now);
         (Round { received, sent, ..round }, completion)
+    }
+
+    /// Publishes the counters, where every round does: before completions are delivered, after which
+    /// the process may end.
+    fn publish_counters(&self) {
+        if let Some(file) = &self.counter_file {
+            counter_file::write(file, &self.counters());
+        }
     }
 
     /// Delivers completions and events to their queues.
@@ -387,8 +422,7 @@ impl Engine {
 
     /// Returns when the devices need a call although no descriptor is readable.
     pub(crate) fn device_timeout(&self) -> Option<std::time::Instant> {
-        let lo = self.lo.as_ref().and_then(|lo| lo.wake_at());
-        self.wire.wake_at().into_iter().chain(lo).min()
+        self.devices().filter_map(FrameDevice::wake_at).min()
     }
 
     /// Sets the packet filters of both devices to our queue pair numbers.

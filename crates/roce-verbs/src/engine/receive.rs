@@ -51,10 +51,16 @@ impl Engine {
             let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
             received += batch.frames_of("lo", from_lo);
         }
-        for _ in 0..RECEIVE_BUDGET {
-            let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
-            batch.parse(&bytes, outgoing.segment_len, true);
-            received += 1;
+        if let Some(loopback) = &mut self.loopback {
+            // The sending half has emptied the queue into it.
+            let from_itself = loopback.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
+            received += batch.frames_of("loopback", from_itself);
+        } else {
+            for _ in 0..RECEIVE_BUDGET {
+                let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
+                batch.parse(&bytes, outgoing.segment_len, true);
+                received += 1;
+            }
         }
         if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LOOPBACK_QUEUE);
@@ -131,7 +137,11 @@ impl ReceiveBatch<'_> {
 
     fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
         result.unwrap_or_else(|error| {
-            let name = if device == "lo" { "lo_receive_error" } else { "wire_receive_error" };
+            let name = match device {
+                "lo" => "lo_receive_error",
+                "loopback" => "loopback_receive_error",
+                _ => "wire_receive_error",
+            };
             note_device_error(self.drops, name, &error);
             0
         })

@@ -1,8 +1,9 @@
 //! The sending half of a round: the endpoint writes frames, which are sealed and queued.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 
-use roce_io::{DeviceCapabilities, TxFrame};
+use roce_io::{DeviceCapabilities, FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, TransmitLimits, TransmitQueue};
 
 use super::frame_sealer::FrameSealer;
@@ -43,6 +44,7 @@ impl Engine {
             self.transmit_round(now, &mut sent);
             let had_frames_for_lo = !self.lo_queue.is_empty();
             self.transmit_to_lo();
+            self.transmit_to_loopback();
             // Another pass only for frames to other processes of this host. Frames to this engine
             // are received in the next round.
             let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
@@ -105,15 +107,7 @@ impl Engine {
 
     fn transmit_to_lo(&mut self) {
         let Some(lo) = &mut self.lo else { return };
-        if self.lo_queue.is_empty() && !lo.has_unsent() {
-            return;
-        }
-        let lo_queue = &mut self.lo_queue;
-        let result = lo.transmit(&mut |slot| {
-            let (frame, outgoing) = lo_queue.pop_front()?;
-            slot[..frame.len()].copy_from_slice(&frame);
-            Some(outgoing)
-        });
+        let result = transmit_queue(&mut **lo, &mut self.lo_queue);
         if self.lo_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LO_QUEUE);
         }
@@ -121,6 +115,34 @@ impl Engine {
             note_device_error(&mut self.drops, "lo_transmit_error", &error);
         }
     }
+
+    /// Passes frames to the device of this engine's own, if there is one.
+    fn transmit_to_loopback(&mut self) {
+        let Some(loopback) = &mut self.loopback else { return };
+        let result = transmit_queue(&mut **loopback, &mut self.loopback_queue);
+        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
+            self.endpoint.resume_transmit(LOOPBACK_QUEUE);
+        }
+        if let Err(error) = result {
+            note_device_error(&mut self.drops, "loopback_transmit_error", &error);
+        }
+    }
+}
+
+/// Sends the frames of a queue, as far as a device takes them.
+fn transmit_queue(
+    device: &mut dyn FrameDevice,
+    queue: &mut VecDeque<LocalFrame>,
+) -> io::Result<()> {
+    if queue.is_empty() && !device.has_unsent() {
+        return Ok(());
+    }
+    device.transmit(&mut |slot| {
+        let (frame, outgoing) = queue.pop_front()?;
+        slot[..frame.len()].copy_from_slice(&frame);
+        Some(outgoing)
+    })?;
+    Ok(())
 }
 
 /// The parts of the engine that a batch of frames to send needs.
@@ -216,12 +238,11 @@ fn fits(outgoing: TxFrame, limits: DeviceCapabilities) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::net::{IpAddr, Ipv4Addr};
     use std::os::fd::BorrowedFd;
     use std::sync::Arc;
 
-    use roce_io::{FrameDevice, RxFrame};
+    use roce_io::RxFrame;
     use roce_transport::{
         AccessFlags, CqHandle, EndpointConfig, PathAttributes, PdHandle, QpAttributes, QpCap,
         QpInit, QpState, SendOperation, SendWr, Service,

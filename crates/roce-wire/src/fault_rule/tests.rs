@@ -28,9 +28,8 @@ fn kinds() -> impl Strategy<Value = PacketKind> {
 
 fn selectors() -> impl Strategy<Value = PacketSelector> {
     let which = prop_oneof![
-        (1..u64::MAX, 0..1000u64).prop_map(|(first, more)| {
-            Which::Range(first, first.saturating_add(more))
-        }),
+        (1..u64::MAX, 0..1000u64)
+            .prop_map(|(first, more)| { Which::Range(first, first.saturating_add(more)) }),
         (1..u64::MAX).prop_map(Which::Every),
         Just(Which::Every(1)),
     ];
@@ -187,9 +186,10 @@ fn a_counter_counts_what_its_selector_names_and_nothing_else() {
         ("drop every ack", [false; 6]),
         ("drop received every packet", [false; 6]),
         ("drop every packet of rank 2", [false; 6]),
-        ("drop every rc-rdma-write-middle of queue pair 2 of rank 1", [
-            false, false, false, false, true, false,
-        ]),
+        (
+            "drop every rc-rdma-write-middle of queue pair 2 of rank 1",
+            [false, false, false, false, true, false],
+        ),
     ] {
         assert_eq!(seen(text, &packets), meant, "{text}");
     }

@@ -148,8 +148,7 @@ impl<'a> Words<'a> {
             let last = if self.takes("to") { self.number(first)? } else { first };
             (kind, Which::Range(first, last))
         };
-        let mut selector =
-            PacketSelector { kind, which, direction, queue_pair: None, rank: None };
+        let mut selector = PacketSelector { kind, which, direction, queue_pair: None, rank: None };
         while self.takes("of") {
             match self.next() {
                 "queue" if selector.queue_pair.is_none() => {
@@ -187,12 +186,16 @@ impl<'a> Words<'a> {
     fn number<T: core::str::FromStr + PartialOrd>(&mut self, least: T) -> Result<'a, T> {
         let word = self.next();
         let number = word.parse().ok().filter(|number| *number >= least);
-        number.ok_or(FaultRuleError { word, expected: "a number (packets and queue pairs count from 1)" })
+        number.ok_or(FaultRuleError {
+            word,
+            expected: "a number (packets and queue pairs count from 1)",
+        })
     }
 
     fn time(&mut self) -> Result<'a, Duration> {
         let word = self.next();
-        let refused = FaultRuleError { word, expected: "a time such as 10us, 5ms or 2s, at most a day" };
+        let refused =
+            FaultRuleError { word, expected: "a time such as 10us, 5ms or 2s, at most a day" };
         let digits = word.find(|char: char| !char.is_ascii_digit()).unwrap_or(word.len());
         let (number, unit) = word.split_at(digits);
         let nanos = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, nanos)| *nanos);

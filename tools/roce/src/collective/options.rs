@@ -15,8 +15,9 @@ use super::trace::Form;
 use super::{EXAMPLES, nccl_env};
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
+use crate::faults::Faults;
 use crate::switch::SwitchOptions;
-use crate::traffic::{self, Faults, GsoMode};
+use crate::traffic::{self, GsoMode};
 use crate::{parse_number, pingpong};
 
 /// Options of the measurement, the ranks and the output.

@@ -5,6 +5,7 @@
 //! failed.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::process::{Child, ExitStatus, Stdio};
@@ -34,8 +35,14 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     supervisor::become_one(starter)?;
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
+    options.faults.check_ranks(Some(size))?;
+    if let Some(file) = &options.pcap {
+        super::create_capture(file)?;
+    }
     let Hosts { hosts, interconnect } = Hosts::new(size, options.link_mtu, &options.switch)?;
     let folder = RunFolder::new()?;
+    let fault_log = super::fault_log(folder.path());
+    File::create_new(&fault_log)?;
     let watch = RdmaCmWatch::new(folder.path());
     let has_server = placeholder::has_server(&options.command, size);
     let run = Run {
@@ -56,7 +63,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     let code = run.follow(signals, watch.as_ref(), interconnect);
     descendants::kill_all();
     match code? {
-        0 => Ok(()),
+        0 => options.report_faults(&fault_log),
         code => Err(CliError::Reported(code)),
     }
 }

@@ -1,5 +1,6 @@
 //! `roce run` (tier 1).
 
+mod faults;
 mod leftovers;
 mod lines;
 mod perftest;

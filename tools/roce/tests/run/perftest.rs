@@ -41,7 +41,7 @@ fn a_capture_faults_and_counters_are_those_of_the_foreign_program() -> Outcome {
     assert!(text.contains("[1]  4096       300 "), "{text}");
     let counters = String::from_utf8(output.stderr)?;
     assert!(counters.contains("[1] roce0 resent_pkts"), "{counters}");
-    assert!(counters.contains("[0] roce0 fault_rcvd_dropped"), "{counters}");
+    assert!(counters.contains("[1] roce0 fault_sent_dropped"), "{counters}");
     let capture = fs::read(&file)?;
     assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a], "it is not pcapng");
     assert!(capture.len() > 300 * 4096, "{} bytes", capture.len());

@@ -1,0 +1,137 @@
+//! What happened of the scripted faults, and what did not.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use roce_verbs::{FaultEvent, FaultRule};
+
+use super::times;
+use crate::error::{CliError, Result};
+
+/// Most bytes of a log that are read.
+const MAX_LOG: u64 = 16 << 20;
+/// Most events of a rule that are shown.
+const MAX_SHOWN: usize = 8;
+
+/// The events of each rule of a script; shown, it is a line for each rule and each event.
+#[derive(Debug)]
+pub(crate) struct Report {
+    rules: Vec<(FaultRule, Vec<FaultEvent>)>,
+}
+
+/// Reads the log of a run.
+pub(crate) fn read_log(path: &Path) -> Result<Vec<FaultEvent>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_LOG).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(FaultEvent::parse).collect())
+}
+
+impl Report {
+    /// Sorts events by rule and time.
+    pub(crate) fn new(script: &[FaultRule], mut events: Vec<FaultEvent>) -> Self {
+        events.sort_by_key(|event| event.time);
+        let mut rules: Vec<_> = script.iter().map(|rule| (*rule, Vec::new())).collect();
+        for event in events {
+            if let Some((_, of_rule)) = rules.get_mut(event.rule) {
+                of_rule.push(event);
+            }
+        }
+        Self { rules }
+    }
+
+    /// Prints the report on standard error.
+    ///
+    /// # Errors
+    /// Names the rules that never happened, if the command is to fail because of them.
+    pub(crate) fn finish(&self, judged: impl Fn(&FaultRule) -> bool) -> Result {
+        eprint!("{self}");
+        let missed = self.rules.iter().filter(|(rule, of)| of.is_empty() && judged(rule)).count();
+        match missed {
+            0 => Ok(()),
+            1 => Err(CliError::new(
+                "a scripted fault never happened: no packet was the one it names",
+            )),
+            _ => Err(CliError::new(format!(
+                "{missed} scripted faults never happened: no packets were those they name"
+            ))),
+        }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (place, (rule, events)) in self.rules.iter().enumerate() {
+            let number = place + 1;
+            // Of many events only some are written, with their number in their process.
+            let mut counts = BTreeMap::new();
+            for event in events {
+                let count = counts.entry(event.process).or_insert(0);
+                *count = event.number.max(*count);
+            }
+            // A program that another one has replaced (execve) has counted anew in the same process.
+            let count = counts.values().sum::<u64>().max(events.len() as u64);
+            if count == 0 {
+                writeln!(f, "roce: fault {number}, {rule}: never happened")?;
+                continue;
+            }
+            let least = if count > events.len() as u64 { "at least " } else { "" };
+            writeln!(f, "roce: fault {number}, {rule}: happened {least}{}", times(count))?;
+            for event in events.iter().take(MAX_SHOWN) {
+                let FaultEvent { time, process, rank, packet, .. } = event;
+                let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
+                writeln!(f, "roce:   {} {rank}process {process}: {packet}", TimeOfDay(*time))?;
+            }
+            if events.len() > MAX_SHOWN {
+                writeln!(f, "roce:   and later ones")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Time of day in UTC, as captures show it.
+struct TimeOfDay(Duration);
+
+impl Display for TimeOfDay {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0.as_secs() % 86_400, self.0.subsec_micros());
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        write!(f, "{hours:02}:{minutes:02}:{:02}.{micros:06}", seconds % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(rule: usize, number: u64, rank: Option<u32>) -> FaultEvent {
+        let time = Duration::from_nanos(86_400_000_000_000 + 3_661_000_002_000);
+        let packet = "RC SEND Only with PSN 3, sent by queue pair 2".to_owned();
+        FaultEvent { rule, number, time, process: 7, rank, packet }
+    }
+
+    #[test]
+    fn a_report_names_each_rule_its_packets_and_their_times() {
+        let script = ["drop request 3", "drop every ack", "drop nak 1"];
+        let script = script.map(|rule| FaultRule::parse(rule).unwrap());
+        let many = (1..=16).chain([32]).map(|number| event(1, number, None));
+        let events = many.chain([event(0, 1, Some(2)), event(9, 1, None)]).collect();
+        let report = Report::new(&script, events);
+        let shown = report.to_string();
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[0], "roce: fault 1, drop request 3: happened once");
+        assert_eq!(
+            lines[1],
+            "roce:   01:01:01.000002 rank 2, process 7: RC SEND Only with PSN 3, sent by queue pair 2"
+        );
+        assert_eq!(lines[2], "roce: fault 2, drop every ack: happened at least 32 times");
+        assert_eq!(lines[11], "roce:   and later ones");
+        assert_eq!(lines[12..], ["roce: fault 3, drop nak 1: never happened"]);
+        assert!(report.finish(|_| true).is_err());
+        assert!(report.finish(|rule| *rule != script[2]).is_ok());
+    }
+}
