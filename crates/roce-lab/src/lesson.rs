@@ -1,5 +1,6 @@
 //! Lesson files: world, script, text, question.
 
+pub(crate) mod rule;
 mod trial;
 mod units;
 
@@ -8,8 +9,9 @@ use std::fmt;
 use serde::Deserialize;
 use thiserror::Error;
 
+pub use rule::Rule;
 pub use trial::{
-    ControlName, FabricData, FaultData, FlowData, LossData, PlotData, Quantity, Trial,
+    ControlName, FabricData, FaultData, FlowData, ImpairmentData, PlotData, Quantity, Trial,
 };
 pub use units::{Rate, Span};
 
@@ -264,16 +266,8 @@ pub enum Action {
     CompareSwap { from: String, into: String, of: String, compare: u64, swap: u64 },
     /// Posts a fetch-and-add to the first word of a region.
     FetchAdd { from: String, into: String, of: String, add: u64 },
-    /// The network loses these frames of a host; the next one sent is 1.
-    Lose { from: String, frames: Vec<usize> },
-    /// The network flips a bit of a frame.
-    Damage { from: String, frame: usize, bit: usize },
-    /// A switch marks these frames of a host, if they have ECT.
-    Mark { from: String, frames: Vec<usize> },
-    /// The network delays a frame.
-    Delay { from: String, frame: usize, by: Span },
-    /// The network delivers a frame twice.
-    Copy { from: String, frame: usize, lag: Span },
+    /// The network does this to packets of a host; the next one sent is 1.
+    Fault { from: String, rules: Vec<Rule> },
     /// The network loses all frames of a host from now on.
     Unplug { host: String },
     /// Ends [`Unplug`](Self::Unplug).

@@ -31,8 +31,8 @@ pub use fabric::{
 pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
-    Action, ConnectionData, ControlName, FabricData, FaultData, FlowData, Inspect, Lesson,
-    LessonError, LossData, PlotData, Quantity, Question, Rate, RegionData, Right, RingData,
+    Action, ConnectionData, ControlName, FabricData, FaultData, FlowData, ImpairmentData, Inspect,
+    Lesson, LessonError, PlotData, Quantity, Question, Rate, RegionData, Right, RingData, Rule,
     Section, ServiceName, Span, StateName, Trial, Until, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};

@@ -473,10 +473,10 @@ impl World {
             let number = self.timeline.packets.len() as u64;
             let leaves = host.busy_until.max(self.carrier.now());
             host.busy_until = leaves + link.time_on_wire(frame_len + WIRE_OVERHEAD);
-            let fate = host.fates.next_fate(frame_len + WIRE_OVERHEAD);
             let sealed_len = bytes.len();
             bytes.extend_from_slice(&number.to_be_bytes());
             bytes.resize(frame_len + WIRE_OVERHEAD, 0);
+            let fate = host.fates.next_fate(&bytes);
             // Shared by the network and the timeline.
             let bytes = Bytes::from(bytes);
             if self.config.keep_timeline {

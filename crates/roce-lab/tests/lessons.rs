@@ -234,8 +234,12 @@ fn an_invalid_lesson_is_refused_with_its_section() {
     insta::assert_snapshot!(
         "wrong_lessons",
         [
-            told("[[section]]\ndo = [{ lose = { from = \"carol\", frames = [1] } }]"),
-            told("[[section]]\ndo = [{ lose = { from = \"alice\", frames = [0] } }]"),
+            told(
+                "[[section]]\ndo = [{ fault = { from = \"carol\", rules = [\"drop packet 1\"] } }]"
+            ),
+            told(
+                "[[section]]\ndo = [{ fault = { from = \"alice\", rules = [\"drop packet 0\"] } }]"
+            ),
             told("[[section]]\nuntil = { event = \"a miracle\" }"),
             told("[[section]]\nshow = [{ layers = 1 }]"),
             told("[[section]]\ndo = [{ start-ring = {} }]"),
@@ -322,13 +326,13 @@ fn the_network_treats_frames_as_the_script_says() {
         [[region]]\nhost = \"alice\"\nname = \"a\"\nbytes = 64\n\
         [[region]]\nhost = \"bob\"\nname = \"b\"\nbytes = 64\n\
         [[section]]\ndo = [\n\
-        { damage = { from = \"alice\", frame = 1, bit = 500 } },\n\
+        { fault = { from = \"alice\", rules = [\"damage bit 500 of packet 1\"] } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
         [[section]]\ndo = [\n\
-        { copy = { from = \"alice\", frame = 1, lag = \"1us\" } },\n\
+        { fault = { from = \"alice\", rules = [\"duplicate packet 1 after 1us\"] } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
         [[section]]\ndo = [\n\
-        { delay = { from = \"alice\", frame = 1, by = \"3us\" } },\n\
+        { fault = { from = \"alice\", rules = [\"delay packet 1 by 3us\"] } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
         [question]\nask = \"x\"\nanswer = \"x\"\n";
     let run = LessonRun::simulate(&Lesson::parse(text).unwrap()).unwrap();

@@ -1,7 +1,11 @@
 //! Impairment of one direction of a link: scripted for the first frames, random for the rest.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
+
+use roce_wire::{
+    FaultAction, FaultDirection, FaultRule, PacketFacts, RuleCounter, SeenPacket, Sender,
+};
 
 use crate::SplitMix64;
 
@@ -46,20 +50,23 @@ pub struct ImpairmentRates {
 
 /// The fates of all frames in one direction of a link.
 ///
-/// A script for the first frames, then random fates. By default every frame passes.
+/// Rules, then a script for the first frames, then random fates. By default every frame passes.
 ///
 /// ```
 /// use roce_simnet::{Fate, Impairment, ImpairmentRates};
 ///
 /// let lossy = ImpairmentRates { drop: 0.5, ..ImpairmentRates::default() };
 /// let mut fates = Impairment::scripted([Fate::Pass, Fate::Drop]).then_random(7, lossy);
-/// assert_eq!(fates.next_fate(100), Fate::Pass);
-/// assert_eq!(fates.next_fate(100), Fate::Drop);
-/// let lost = (0..1000).filter(|_| fates.next_fate(100) == Fate::Drop).count();
+/// assert_eq!(fates.next_fate(&[0; 100]), Fate::Pass);
+/// assert_eq!(fates.next_fate(&[0; 100]), Fate::Drop);
+/// let lost = (0..1000).filter(|_| fates.next_fate(&[0; 100]) == Fate::Drop).count();
 /// assert!((400..600).contains(&lost));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Impairment {
+    rules: Vec<(Fate, RuleCounter)>,
+    /// Numbers of the queue pairs that send, in the order of their first packets.
+    senders: HashMap<Sender, u32>,
     script: VecDeque<Fate>,
     random: Option<(SplitMix64, ImpairmentRates)>,
 }
@@ -67,7 +74,27 @@ pub struct Impairment {
 impl Impairment {
     /// Gives the first frames `fates`, one each; later frames pass.
     pub fn scripted(fates: impl IntoIterator<Item = Fate>) -> Self {
-        Self { script: fates.into_iter().collect(), random: None }
+        Self { script: fates.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Gives the frames that rules name their fates; the first rule that names a frame counts. `None` if
+    /// a rule holds a packet or damages any bit, which a link does not do.
+    pub fn ruled(rules: impl IntoIterator<Item = FaultRule>) -> Option<Self> {
+        let fate = |rule: FaultRule| {
+            let fate = match rule.action {
+                FaultAction::Drop => Fate::Drop,
+                FaultAction::Duplicate(lag) => Fate::Duplicate(lag),
+                FaultAction::Delay(by) => Fate::Delay(by),
+                FaultAction::Mark => Fate::Mark,
+                FaultAction::Damage(Some(bit)) => Fate::Corrupt { bit: bit as usize },
+                FaultAction::Damage(None)
+                | FaultAction::HoldBehind(_)
+                | FaultAction::HoldUntil(_) => return None,
+            };
+            Some((fate, RuleCounter::new(rule.packets)))
+        };
+        let rules = rules.into_iter().map(fate).collect::<Option<_>>()?;
+        Some(Self { rules, ..Self::default() })
     }
 
     /// Draws the fate of every frame from the generator of `seed`.
@@ -81,8 +108,13 @@ impl Impairment {
         Self { random: Some((SplitMix64::new(seed), rates)), ..self }
     }
 
-    /// Returns the fate of the next frame, which is `len` bytes long.
-    pub fn next_fate(&mut self, len: usize) -> Fate {
+    /// Returns the fate of the next frame.
+    pub fn next_fate(&mut self, frame: &[u8]) -> Fate {
+        if !self.rules.is_empty()
+            && let Some(fate) = self.ruled_fate(frame)
+        {
+            return fate;
+        }
         if let Some(fate) = self.script.pop_front() {
             return fate;
         }
@@ -103,12 +135,29 @@ impl Impairment {
             return Fate::Delay(up_to(rng, rates.max_delay));
         }
         if hits(rates.corrupt) {
-            return Fate::Corrupt { bit: rng.below(len as u64 * 8) as usize };
+            return Fate::Corrupt { bit: rng.below(frame.len() as u64 * 8) as usize };
         }
         if hits(rates.mark) {
             return Fate::Mark;
         }
         Fate::Pass
+    }
+
+    fn ruled_fate(&mut self, frame: &[u8]) -> Option<Fate> {
+        let facts = PacketFacts::of(frame);
+        let next = self.senders.len() as u32 + 1;
+        let number = |facts: PacketFacts| *self.senders.entry(facts.sender).or_insert(next);
+        let queue_pair = facts.map(number);
+        let direction = FaultDirection::Sent;
+        let packet = SeenPacket { facts, direction, queue_pair, rank: None };
+        let mut found = None;
+        for (fate, counter) in &mut self.rules {
+            // Each counts every packet.
+            if counter.admits(&packet) {
+                found.get_or_insert(*fate);
+            }
+        }
+        found
     }
 }
 
@@ -120,6 +169,18 @@ fn up_to(rng: &mut SplitMix64, max: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_give_the_frames_that_they_name_their_fates() {
+        let rules = ["drop packet 2", "mark packets 2 to 3", "delay every 5th packet by 3us"];
+        let rules = rules.map(|rule| FaultRule::parse(rule).unwrap());
+        let mut fates = Impairment::ruled(rules).unwrap();
+        let (mark, late) = (Fate::Mark, Fate::Delay(Duration::from_micros(3)));
+        let expected = [Fate::Pass, Fate::Drop, mark, Fate::Pass, late, Fate::Pass];
+        assert_eq!([(); 6].map(|()| fates.next_fate(&[0; 60])), expected);
+        let held = FaultRule::parse("hold packet 1 behind 2 packets").unwrap();
+        assert!(Impairment::ruled([held]).is_none());
+    }
 
     #[test]
     fn fates_occur_at_their_rates() {
@@ -134,7 +195,7 @@ mod tests {
         let mut fates = Impairment::random(3, rates);
         let mut seen = [0u32; 6];
         for _ in 0..20_000 {
-            match fates.next_fate(64) {
+            match fates.next_fate(&[0; 64]) {
                 Fate::Pass => seen[0] += 1,
                 Fate::Drop => seen[1] += 1,
                 Fate::Duplicate(lag) => {
@@ -163,7 +224,7 @@ mod tests {
         let rates = ImpairmentRates { drop: 0.3, delay: 0.3, ..ImpairmentRates::default() };
         let run = |seed| {
             let mut fates = Impairment::random(seed, rates);
-            (0..100).map(|_| fates.next_fate(10)).collect::<Vec<_>>()
+            (0..100).map(|_| fates.next_fate(&[0; 10])).collect::<Vec<_>>()
         };
         assert_eq!(run(5), run(5));
         assert_ne!(run(5), run(6));

@@ -240,7 +240,7 @@ impl Network {
             if from == a { b } else { a }
         };
         let direction = self.direction(link, from);
-        let fate = direction.impairment.next_fate(bytes.len());
+        let fate = direction.impairment.next_fate(&bytes);
         if fate == Fate::Drop {
             self.stats.dropped += 1;
             return;

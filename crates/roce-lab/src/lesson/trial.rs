@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Rate, Span};
+use super::{Rate, Rule, Span};
 
 /// A trial of a section: the lesson's fabric with some keys replaced.
 #[derive(Clone, Debug, Deserialize)]
@@ -79,7 +79,7 @@ pub struct FabricData {
     /// Bytes of a ring allreduce over all hosts, beside the flows.
     pub allreduce: Option<u64>,
     /// Frames of hosts that are lost.
-    pub lose: Vec<LossData>,
+    pub impair: Vec<ImpairmentData>,
     /// Faults.
     pub faults: Vec<FaultData>,
     /// Longest virtual time.
@@ -112,11 +112,11 @@ pub struct FlowData {
 /// Frames of a host that are lost, by number from 1.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LossData {
+pub struct ImpairmentData {
     /// Host.
     pub from: String,
-    /// Frames.
-    pub frames: Vec<usize>,
+    /// What the network does to its packets; the first is 1.
+    pub rules: Vec<Rule>,
 }
 
 /// A fault of the fabric.
@@ -215,7 +215,7 @@ impl Default for FabricData {
             flows: Vec::new(),
             grants: None,
             allreduce: None,
-            lose: Vec::new(),
+            impair: Vec::new(),
             faults: Vec::new(),
             limit: Span::from_nanos(100_000_000),
             sample: Span::from_nanos(2_000),

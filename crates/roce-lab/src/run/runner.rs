@@ -8,7 +8,6 @@ mod trials;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use roce_simnet::Fate;
 use roce_transport::SrqHandle;
 
 use super::{ChunkState, LessonRun, SectionRun};
@@ -77,8 +76,6 @@ struct Runner {
     section_trials: Vec<String>,
     /// Number of the last work request.
     work: u64,
-    /// Planned fates of the frames of each host, by number.
-    plans: Vec<HashMap<usize, Fate>>,
     /// Current section, for error messages.
     section: usize,
 }

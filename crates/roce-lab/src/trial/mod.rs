@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
 use roce_simnet::fabric::CLASSES;
-use roce_simnet::{Fate, Impairment};
 use roce_transport::Instant;
 use roce_wire::{MacAddr, PfcFrame};
 
 use self::build::{DATA_CLASS, Nodes};
 use self::flows::Flows;
-use crate::lesson::{FabricData, FaultData, LessonError};
+use crate::lesson::{FabricData, FaultData, LessonError, rule};
 use crate::ring::{Ring, RingOptions};
 use crate::world::World;
 
@@ -62,21 +61,14 @@ pub struct TrialSample {
 
 /// Most samples of a trial.
 const MAX_SAMPLES: u32 = 1 << 20;
-/// Largest number of a frame that is lost.
-const MAX_LOST_FRAME: usize = 100_000;
 
 /// Runs a trial.
 pub(crate) fn run(section: usize, name: &str, data: &FabricData) -> Result<TrialRun, LessonError> {
     let refused = |why: &dyn ToString| LessonError::Refused { section, why: why.to_string() };
     let (mut world, nodes) = build::world(section, data)?;
-    for loss in &data.lose {
-        let host = nodes.host(&loss.from)?;
-        let last = loss.frames.iter().copied().max().unwrap_or(0);
-        if last > MAX_LOST_FRAME {
-            return Err(build::out_of_range("a lost frame", last));
-        }
-        let fate = |frame| if loss.frames.contains(&frame) { Fate::Drop } else { Fate::Pass };
-        world.set_impairment(host, Impairment::scripted((1..=last).map(fate)));
+    for impaired in &data.impair {
+        let host = nodes.host(&impaired.from)?;
+        world.set_impairment(host, rule::impairment(&impaired.rules));
     }
     let mut flows = Flows::new(&mut world, &nodes, data)?;
     let mut ring = None;

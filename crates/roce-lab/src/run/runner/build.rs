@@ -61,7 +61,6 @@ impl Runner {
         if let Some(data) = lesson.ring {
             ring = Some(build_ring(&mut world, &data, options(&lesson.connection)?)?);
         }
-        let plans = vec![HashMap::new(); hosts.len()];
         let chunks = Vec::new();
         let mut runner = Self {
             world,
@@ -76,7 +75,6 @@ impl Runner {
             trials: BTreeMap::new(),
             section_trials: Vec::new(),
             work: 0,
-            plans,
             section: 0,
         };
         runner.record_chunks();

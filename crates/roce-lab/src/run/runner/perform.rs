@@ -1,12 +1,12 @@
 //! Actions of a script.
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates};
+use roce_simnet::{Impairment, ImpairmentRates};
 use roce_transport::{
     Destination, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, Service, SgList,
 };
 
-use super::{Runner, attributes_in_words, out_of_range};
-use crate::lesson::{Action, LessonError, StateName};
+use super::{Runner, attributes_in_words};
+use crate::lesson::{Action, LessonError, StateName, rule};
 
 impl Runner {
     pub(super) fn perform(&mut self, action: &Action) -> Result<(), LessonError> {
@@ -53,33 +53,10 @@ impl Runner {
                 let remote = self.remote(of, 0, None)?;
                 self.post(from, SendOperation::FetchAdd { remote, add: *add }, into, 8)?;
             }
-            Action::Lose { from, frames } => {
-                let fates = frames.iter().map(|frame| (*frame, Fate::Drop));
-                let what = match frames[..] {
-                    [frame] => format!("(the network will lose frame {frame} from here)"),
-                    _ => format!("(the network will lose frames {frames:?} from here)"),
-                };
-                self.plan(from, fates, what)?;
-            }
-            Action::Mark { from, frames } => {
-                let fates = frames.iter().map(|frame| (*frame, Fate::Mark));
-                let what = match frames[..] {
-                    [frame] => format!("(a switch will mark frame {frame} from here)"),
-                    _ => format!("(a switch will mark frames {frames:?} from here)"),
-                };
-                self.plan(from, fates, what)?;
-            }
-            Action::Damage { from, frame, bit } => {
-                let what = format!("(the network will flip bit {bit} of frame {frame} from here)");
-                self.plan(from, [(*frame, Fate::Corrupt { bit: *bit })], what)?;
-            }
-            Action::Delay { from, frame, by } => {
-                let what = format!("(the network will delay frame {frame} from here by {by})");
-                self.plan(from, [(*frame, Fate::Delay(by.duration()))], what)?;
-            }
-            Action::Copy { from, frame, lag } => {
-                let what = format!("(the network will deliver frame {frame} from here twice)");
-                self.plan(from, [(*frame, Fate::Duplicate(lag.duration()))], what)?;
+            Action::Fault { from, rules } => {
+                let host = self.host(from)?;
+                self.world.set_impairment(host, rule::impairment(rules));
+                self.world.record_script(host, rule::in_words(rules));
             }
             Action::Unplug { host } => {
                 let place = self.host(host)?;
@@ -155,28 +132,6 @@ impl Runner {
         Ok(RemoteAddr { addr: address, rkey: key.unwrap_or(region.key) })
     }
 
-    /// Sets the fates of the next frames of a host.
-    fn plan(
-        &mut self,
-        from: &str,
-        fates: impl IntoIterator<Item = (usize, Fate)>,
-        what: String,
-    ) -> Result<(), LessonError> {
-        let host = self.host(from)?;
-        let plan = &mut self.plans[host];
-        plan.clear();
-        plan.extend(fates);
-        let last = plan.keys().copied().max().unwrap_or(0);
-        if plan.contains_key(&0) || last > MAX_PLANNED_FRAME {
-            return Err(out_of_range("a frame", format!("{:?}; the first is 1", plan.keys())));
-        }
-        let script = (1..=last).map(|frame| plan.get(&frame).copied().unwrap_or(Fate::Pass));
-        let script: Vec<_> = script.collect();
-        self.world.set_impairment(host, Impairment::scripted(script));
-        self.world.record_script(host, what);
-        Ok(())
-    }
-
     fn modify(&mut self, host: &str, to: StateName) -> Result<(), LessonError> {
         let (end, side) = self.end(host)?;
         let (connection, _) = self.end_of(host, 1)?;
@@ -195,6 +150,3 @@ impl Runner {
         Ok(())
     }
 }
-
-/// Maximum number of a planned frame.
-const MAX_PLANNED_FRAME: usize = 100_000;
