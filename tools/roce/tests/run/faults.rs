@@ -242,7 +242,7 @@ fn a_scripted_fault_that_never_happens_fails_the_run_unless_the_program_fails() 
 fn our_own_commands_have_the_same_faults_and_captures() -> Outcome {
     for (name, line) in [
         ("pingpong", &["pingpong", "--local", "-n", "100"][..]),
-        ("perf", &["perf", "write-bw", "--local", "-n", "100", "-s", "64"]),
+        ("perf", &["perf", "write", "bw", "--local", "-n", "100", "-s", "64"]),
     ] {
         let capture = temporary(&format!("own-{name}.pcapng"));
         let mut command = Command::new(roce());
