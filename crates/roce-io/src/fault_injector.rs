@@ -97,7 +97,7 @@ impl Default for FaultConfig {
 /// let (here, mut there) = memory_pair(&MemoryConfig::default());
 /// let lose_first = FaultRule::parse("drop sent packet 1").unwrap();
 /// let config = FaultConfig { script: vec![lose_first], ..FaultConfig::default() };
-/// let mut here = FaultInjector::new(here, config);
+/// let mut here = FaultInjector::new(here, &config);
 /// let mut packets = [[1u8; 60], [2; 60]].into_iter();
 /// here.transmit(&mut |slot| {
 ///     slot[..60].copy_from_slice(&packets.next()?);
