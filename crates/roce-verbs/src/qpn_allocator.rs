@@ -3,8 +3,7 @@
 //! The number space of 24 bits is divided into 4 096 blocks of 4 096 numbers. A process owns a block
 //! while it holds an abstract unix socket with the block's name. Such names belong to one network
 //! namespace, as the addresses do, and vanish with the process. The packet filter so needs to compare
-//! only `dest QP >> 12`. Any user can take such names, and the kernel does not tell whose they are: see
-//! SECURITY.md.
+//! only `dest QP >> 12`. Any user can take such names, and nothing can take them back: see SECURITY.md.
 
 use std::collections::HashSet;
 use std::io;
