@@ -4,6 +4,7 @@ use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
@@ -74,6 +75,11 @@ fn a_killed_rank_is_named_by_every_other_rank_within_two_seconds_and_nothing_is_
             let took = at - killed;
             assert!(took < BOUND, "rank {rank} took {took:?}");
         }
-        assert_eq!(descriptors(), before);
+        // The sockets of closed devices stay for a moment.
+        let end = Instant::now() + Duration::from_secs(20);
+        while descriptors() > before {
+            assert!(Instant::now() < end, "{} descriptors, {before} before", descriptors());
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 }

@@ -117,10 +117,11 @@ void many_closed_devices(void)
 		CHECK_EQ(bind_port(), EADDRINUSE);
 		CHECK_EQ(ibv_dealloc_pd(pd), 0);
 		CHECK_EQ(bind_port(), 0);
-		CHECK(usage().descriptors <= before.descriptors + 4);
+		CHECK(usage().descriptors <= before.descriptors + 5);
 	}
 	unsigned long long end = now() + 20000000000ull;
-	while (usage().descriptors > before.descriptors || usage().threads > before.threads) {
+	/* One descriptor stays: that of the file in which the process publishes its counters. */
+	while (usage().descriptors > before.descriptors + 1 || usage().threads > before.threads) {
 		CHECK(now() < end);
 		usleep(10000);
 	}

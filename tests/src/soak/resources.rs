@@ -1,6 +1,8 @@
 //! Resources of this process, as the kernel counts them.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +19,24 @@ pub(super) struct Resources {
     pub(super) maps: u64,
 }
 
+/// Time after which what a closed device keeps for the next one is gone, on a busy machine.
+const MAX_SETTLING: Duration = Duration::from_secs(20);
+
 impl Resources {
+    /// Waits until there are no more descriptors and threads than `before`, and returns what there is
+    /// then, or after [`MAX_SETTLING`].
+    pub(super) fn when_settled(before: Self) -> Result<Self> {
+        let end = Instant::now() + MAX_SETTLING;
+        loop {
+            let now = Self::now()?;
+            let is_settled = now.descriptors <= before.descriptors && now.threads <= before.threads;
+            if is_settled || Instant::now() > end {
+                return Ok(now);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     pub(super) fn now() -> Result<Self> {
         let status = fs::read_to_string("/proc/self/status")?;
         let field = |name: &str| -> Result<u64> {

@@ -64,8 +64,7 @@ pub fn run(place: &Place) -> Result<()> {
     })?;
     drop(device);
     input.join().map_err(|_| "the thread that reads standard input has panicked")?;
-    let after = Resources::now()?;
-    Report::Closed { before, after }.tell();
+    Report::Closed { before, after: Resources::when_settled(before)? }.tell();
     Ok(())
 }
 

@@ -95,7 +95,7 @@ fn three_ranks_of_one_float_end_with_six_in_two_steps() -> Outcome {
 fn loss_rails_and_queue_pairs_change_the_time_and_not_the_result() -> Outcome {
     let ring = ["allreduce", "--local", "3", "-b", "100", "-e", "300000", "-f", "30", "-n", "3"];
     for (more, counted) in [
-        (&["--loss", "5%", "--duplicate", "1%", "--reorder", "1%"][..], "fault_rcvd_dropped"),
+        (&["--loss", "5%", "--duplicate", "1%", "--reorder", "1%"][..], "fault_sent_dropped"),
         (&["--rails", "2"], "sent_pkts"),
         (&["--link-mtu", "1500", "--slots", "2", "--slot-bytes", "4K"], "sent_pkts"),
     ] {

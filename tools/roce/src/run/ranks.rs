@@ -62,10 +62,10 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     };
     let code = run.follow(signals, watch.as_ref(), interconnect);
     descendants::kill_all();
-    match code? {
-        0 => options.report_faults(&fault_log),
-        code => Err(CliError::Reported(code)),
-    }
+    let code = code?;
+    let faults = options.report_faults(&fault_log);
+    // The failure of the program is its own.
+    if code == 0 { faults } else { Err(CliError::Reported(code)) }
 }
 
 /// The private hosts and their network.

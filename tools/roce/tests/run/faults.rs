@@ -54,7 +54,9 @@ impl Run {
         assert_eq!(self.captured, sent, "{}", self.errors);
         assert!((sent * 3 / 10..=sent * 7 / 10).contains(&lost), "{lost} of {sent}");
         assert!(self.count("resent_pkts") > 0, "{}", self.errors);
-        assert_eq!(self.count("rcvd_pkts"), sent - lost, "{}", self.errors);
+        // A packet that is under way when its device is closed arrives nowhere.
+        let arrived = sent - lost - self.interfaces..=sent - lost;
+        assert!(arrived.contains(&self.count("rcvd_pkts")), "{arrived:?}: {}", self.errors);
     }
 }
 
