@@ -6,6 +6,7 @@
 
 mod folder;
 mod ibverbs_utils;
+mod libfabric;
 pub mod local;
 pub mod open_mpi;
 mod perftest;
@@ -29,6 +30,7 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("perftest", perftest::RXE),
         ("qperf", qperf::PROGRAMS),
         ("UCX", ucx::PROGRAMS),
+        ("libfabric", libfabric::PROGRAMS),
     ];
     groups
         .into_iter()

@@ -124,6 +124,7 @@ const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("qperf"), "qperf"),
     (File("/usr/share/doc/rdma-core/tests/run_tests.py"), "python3-pyverbs"),
     (Program("ucx_perftest"), "ucx-utils"),
+    (Program("fi_pingpong"), "libfabric-bin"),
     (Program("mpirun"), "openmpi-bin"),
     (MpiCompiler, "libopenmpi-dev"),
 ];

@@ -65,6 +65,7 @@ fn package_of(name: &str) -> Option<&'static str> {
         ("ib_", "perftest"),
         ("ibv_", "ibverbs-utils"),
         ("ucx_", "ucx-utils"),
+        ("fi_", "libfabric-bin"),
         ("ibstat", "infiniband-diags"),
         ("qperf", "qperf"),
     ];
