@@ -3,9 +3,10 @@
 //!
 //! `ROCE_BLIND_PACKETS` sets how many packets each test forges.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use roce_simnet::LinkConfig;
+use roce_simnet::{Fate, Impairment, LinkConfig};
 use roce_transport::{EndpointConfig, QpState};
 use roce_wire::{
     Credits, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, NakCode, PathMtu, Psn, Qpn, Reth,
@@ -44,7 +45,7 @@ impl Dice {
     }
 }
 
-/// A packet of any kind but CNPs, which have no PSN.
+/// A packet of any kind but CNPs: they have no PSN, so that those with the number of a queue pair count.
 fn forged(dice: &mut Dice, to: Qpn, psn: Psn) -> Vec<u8> {
     let syndromes = [
         Syndrome::Ack { credits: Credits::UNLIMITED },
@@ -80,10 +81,14 @@ struct Victims {
     world: World,
     ends: Vec<[End; 2]>,
     running: Vec<Exchange>,
+    /// Exchanges whose requests may still be repeated.
+    done: VecDeque<Exchange>,
     bytes: u64,
 }
 
 const LEN: usize = 256 << 10;
+/// Messages that are complete before the memory of one is given back.
+const LATE: usize = 16;
 
 impl Victims {
     fn new(gap_reports: bool) -> Self {
@@ -98,9 +103,17 @@ impl Victims {
         let mut world = World::new(2, config);
         let options = Options { gap_reports, ..OPTIONS };
         let ends = (0..2).map(|_| connect(&mut world, [0, 1], options)).collect();
-        let mut victims = Self { world, ends, running: vec![], bytes: 0 };
+        let mut victims = Self { world, ends, running: vec![], done: VecDeque::new(), bytes: 0 };
         victims.keep_running();
         victims
+    }
+
+    /// Gives `node` a packet of the other, one of four marked.
+    fn forge(&mut self, dice: &mut Dice, node: usize, packet: &[u8]) {
+        match dice.next(4) {
+            0 => self.world.forge_marked(1 - node, node, packet),
+            _ => self.world.forge(1 - node, node, packet),
+        }
     }
 
     /// Posts the next message of each connection whose last is complete.
@@ -115,6 +128,10 @@ impl Victims {
             for exchange in self.running.drain(..) {
                 exchange.check(&self.world);
                 self.bytes += LEN as u64;
+                self.done.push_back(exchange);
+            }
+            // A READ that is repeated late ends the connection if its memory is gone.
+            for exchange in self.done.drain(..self.done.len().saturating_sub(LATE)) {
                 self.world.nodes[0].memory.deregister(exchange.local);
                 self.world.nodes[1].memory.deregister(exchange.remote);
             }
@@ -170,16 +187,22 @@ fn attack_without_number(seed: u64, plain: f64) {
         let node = dice.next(2) as usize;
         if victims.ends.iter().all(|it| it[node].qpn != qpn) {
             let psn = Psn::wrapping(dice.next(SPACE));
-            let packet = forged(&mut dice, qpn, psn);
-            victims.world.forge(1 - node, node, &packet);
+            let packet = match dice.next(8) {
+                0 => forge::packet(&forge::headers(opcode::CNP, qpn, psn), &[]),
+                _ => forged(&mut dice, qpn, psn),
+            };
+            victims.forge(&mut dice, node, &packet);
         }
         victims.world.run_for(STEP);
         victims.keep_running();
     }
     for node in 0..2 {
-        for name in ["reorder_kept", "gap_report_rcvd", "rcvd_seq_err", "resent_pkts"] {
+        for name in
+            ["reorder_kept", "gap_report_rcvd", "rcvd_seq_err", "resent_pkts", "rp_cnp_handled"]
+        {
             assert_eq!(victims.world.counter(node, name), 0, "{name}, seed {seed}");
         }
+        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
     }
     assert_eq!(victims.rate(), plain, "seed {seed}");
 }
@@ -188,27 +211,30 @@ fn attack_without_number(seed: u64, plain: f64) {
 fn with_the_number_of_a_queue_pair_a_wrong_psn_gives_a_packet_in_a_window_of_4096_and_no_more() {
     for gap_reports in [false, true] {
         let plain = undisturbed(gap_reports);
-        let (mut count, mut right, mut ahead, mut sum, mut least) = (0, 0, 0, 0.0, f64::MAX);
+        let (mut count, mut right, mut ahead, mut marks) = (0, 0, 0, 0);
+        let (mut sum, mut least) = (0.0, f64::MAX);
         for seed in rounds() {
-            let ([in_place, in_window], rate) = attack_with_number(seed, gap_reports);
+            let ([in_place, in_window, with_mark], rate) = attack_with_number(seed, gap_reports);
             (count, right, ahead) = (count + ROUND, right + in_place, ahead + in_window);
+            marks += with_mark;
             (sum, least) = (sum + rate, least.min(rate));
         }
         let rate = sum * ROUND as f64 / count as f64;
         println!(
             "{count} packets, reports {gap_reports}: {rate:.1} of {plain:.1} bytes each µs, {least:.1} at least, \
-             {right} right PSNs, {ahead} requests in the window"
+             {right} right PSNs, {ahead} requests in the window, {marks} marks counted"
         );
         let share = 2.0 * f64::from(WINDOW + 1) / f64::from(SPACE);
         let limit = (count as f64 * share * 1.2) as u64 + 20;
         assert!(right + ahead <= limit, "{right} right, {ahead} ahead, {limit} at most");
+        assert!(marks <= limit, "{marks} marks of {limit} at most");
         assert!(rate >= 0.9 * plain, "{rate} of {plain}");
     }
 }
 
-/// Returns the packets that were left out since their PSN was right, or that of a request in the window, and
-/// what the victims transferred.
-fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 2], f64) {
+/// Returns the packets that were left out since their PSN was right, or that of a request in the window, the
+/// marks that counted, and what the victims transferred.
+fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 3], f64) {
     let (mut victims, mut dice) = (Victims::new(gap_reports), Dice(seed));
     let (mut right, mut ahead) = (0, 0);
     for i in 0..ROUND {
@@ -224,7 +250,7 @@ fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 2], f64) {
             ahead += u64::from(is_ahead && is_request);
             if !(is_ahead && is_request) {
                 let kept = victims.world.counter(end.node, "reorder_kept");
-                victims.world.forge(1 - end.node, end.node, &packet);
+                victims.forge(&mut dice, end.node, &packet);
                 assert_eq!(
                     victims.world.counter(end.node, "reorder_kept"),
                     kept,
@@ -237,9 +263,144 @@ fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 2], f64) {
     }
     for node in 0..2 {
         assert_eq!(victims.world.counter(node, "gap_report_rcvd"), 0);
+        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
     }
     for end in victims.ends.iter().flatten() {
-        assert_eq!(end.state(&victims.world), QpState::ReadyToSend);
+        let state = end.state(&victims.world);
+        assert_eq!(state, QpState::ReadyToSend, "{end:?}, seed {seed}\n{}", victims.world.report());
     }
-    ([right, ahead], victims.rate())
+    let marks = (0..2).map(|it| victims.world.counter(it, "np_ecn_marked_roce_packets")).sum();
+    ([right, ahead, marks], victims.rate())
+}
+
+/// A forged packet that ends a connection, if it is taken.
+#[derive(Clone, Copy, Debug)]
+enum Deadly {
+    /// Requests.
+    WriteKey,
+    ReadKey,
+    Sequence,
+    /// Responses.
+    AccessNak,
+    RequestNak,
+    ReadLength,
+}
+
+impl Deadly {
+    const ALL: [Self; 6] = [
+        Self::WriteKey,
+        Self::ReadKey,
+        Self::Sequence,
+        Self::AccessNak,
+        Self::RequestNak,
+        Self::ReadLength,
+    ];
+
+    fn is_request(self) -> bool {
+        matches!(self, Self::WriteKey | Self::ReadKey | Self::Sequence)
+    }
+
+    fn packet(self, to: Qpn, psn: Psn) -> Vec<u8> {
+        let reth = Reth { address: 0, key: 0xdead_beef, len: 8 };
+        match self {
+            Self::WriteKey => forge::write_only(to, psn, reth, &[0; 8]),
+            Self::ReadKey => forge::read_request(to, psn, reth),
+            Self::Sequence => {
+                forge::packet(&forge::headers(opcode::RC_SEND_MIDDLE, to, psn), &[0; 1024])
+            }
+            Self::AccessNak => forge::acknowledge(to, psn, forge::nak(NakCode::RemoteAccess)),
+            Self::RequestNak => forge::acknowledge(to, psn, forge::nak(NakCode::InvalidRequest)),
+            Self::ReadLength => {
+                let opcode = opcode::RC_READ_RESPONSE_MIDDLE;
+                forge::response(opcode, to, psn, forge::ACK, &[0; 8])
+            }
+        }
+    }
+
+    /// Whether the packet so far ahead of the oldest that is missing ends the connection at once.
+    fn ends_at(self, ahead: i32) -> bool {
+        match self {
+            // A NAK says of which of the requests in flight it is.
+            Self::AccessNak | Self::RequestNak => (0..IN_FLIGHT as i32).contains(&ahead),
+            _ => ahead == 0,
+        }
+    }
+
+    /// Whether it is kept until its turn comes.
+    fn is_kept_at(self, ahead: i32) -> bool {
+        match self {
+            Self::AccessNak | Self::RequestNak => false,
+            Self::ReadLength => (1..IN_FLIGHT as i32).contains(&ahead),
+            _ => (1..=WINDOW as i32).contains(&ahead),
+        }
+    }
+}
+
+/// Packets that node 0 has in flight, or responses that it waits for.
+const IN_FLIGHT: usize = 10;
+
+#[test]
+fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
+    for deadly in Deadly::ALL {
+        for ahead in [-0x80_0000, -4096, -1, 0, 1, 2, 9, 10, 11, 4095, 4096, 4097, 0x7f_ffff] {
+            let mut world = World::pair();
+            let ends = connect(&mut world, [0, 1], OPTIONS);
+            world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100_000]));
+            let kind = if matches!(deadly, Deadly::ReadLength) { Kind::Read } else { Kind::Write };
+            let _exchange = Exchange::post(&mut world, ends, kind, IN_FLIGHT * 1024, 1);
+            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
+            let node = usize::from(deadly.is_request());
+            let end = ends[node];
+            world.forge(1 - node, node, &deadly.packet(end.qpn, psn));
+            let named = format!("{deadly:?}, {ahead} ahead: {}", world.report());
+            let is_ended = end.state(&world) == QpState::Error;
+            assert_eq!(is_ended, deadly.ends_at(ahead), "{named}");
+            let kept = world.nodes[node].endpoint.reorder_bytes() > 0;
+            assert_eq!(kept, deadly.is_kept_at(ahead), "{named}");
+            if !deadly.is_request() || !deadly.is_kept_at(ahead) {
+                continue;
+            }
+            // That is what the window gives away: its turn comes.
+            let before = (0..ahead as u32).map(|it| {
+                let reth = Reth { address: 0, key: 0, len: 0 };
+                forge::write_only(end.qpn, first.advanced_by(it), reth, &[])
+            });
+            let before: Vec<_> = before.collect();
+            world.forge_batch(1 - node, node, &before);
+            assert_eq!(end.state(&world), QpState::Error, "{named}");
+        }
+    }
+}
+
+#[test]
+fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_have_drawn_it() {
+    // Requests of four packets each; the packet that the NAK names, and whether that is taken for lost.
+    let cases = [
+        (Kind::Write, 1, 3, false),
+        (Kind::Write, 1, 2, true),
+        (Kind::Write, 2, 3, true),
+        (Kind::Read, 1, 0, false),
+        (Kind::Read, 2, 4, false),
+        (Kind::Read, 2, 0, true),
+    ];
+    for (kind, count, missing, is_taken) in cases {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        if kind == Kind::Write {
+            world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
+        } else {
+            // All responses of the first READ arrive before the NAK for the second.
+            let fates = (0..1000).map(|it| if it < missing { Fate::Pass } else { Fate::Drop });
+            world.set_impairment(1, Impairment::scripted(fates));
+        }
+        let _exchange = Exchange::post(&mut world, ends, kind, 4 * 1024, count);
+        world.run_for(Duration::from_micros(10));
+        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap().advanced_by(missing);
+        let nak = forge::acknowledge(ends[0].qpn, psn, forge::nak(NakCode::PsnSequence));
+        world.forge(1, 0, &nak);
+        let named = format!("{kind:?} {count} {missing}: {}", world.report());
+        assert_eq!(world.counter(0, "rcvd_seq_err"), 1, "{named}");
+        assert_eq!(world.counter(0, "resent_pkts") > 0, is_taken, "{named}");
+    }
 }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{
-    InvalidateKey, KnownOpcode, NakCode, Operation, PathMtu, Psn, Qpn, Reth, Service, Syndrome,
-    opcode,
+    BTH_LEN, InvalidateKey, KnownOpcode, NakCode, Operation, PathMtu, Psn, Qpn, Reth, Service,
+    Syndrome, opcode,
 };
 
 use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, create};
@@ -330,6 +330,30 @@ fn an_invalidation_of_a_key_that_may_not_be_invalidated_fails_the_receive() {
         assert_eq!(received[0].status, CompletionStatus::RemoteInvalidRequest, "{received:?}");
         assert_eq!(ends[1].state(&world), QpState::Error);
     }
+}
+
+#[test]
+fn sends_before_one_whose_key_cannot_be_invalidated_are_acknowledged() {
+    let (mut world, ends, region) = victim();
+    let without_ack_request = |mut packet: Vec<u8>| {
+        let mut headers = forge::parse(&packet);
+        headers.bth.ack_request = false;
+        packet[..BTH_LEN].copy_from_slice(&headers.bth.to_bytes());
+        packet
+    };
+    let packets = [
+        forge::send_only(ends[1].qpn, expected(), b"zero"),
+        forge::send_only(ends[1].qpn, expected().advanced_by(1), b"one"),
+        forge::send_invalidate(ends[1].qpn, expected().advanced_by(2), region.key, b"two"),
+    ]
+    .map(without_ack_request);
+    world.forge_batch(0, 1, &packets);
+    assert_eq!(ends[1].state(&world), QpState::Error);
+    let answers: Vec<_> = world.nodes[1].sent.iter().map(Sent::headers).collect();
+    let answers: Vec<_> =
+        answers.iter().map(|it| (it.bth.psn, it.aeth.unwrap().syndrome)).collect();
+    let [(psn, Syndrome::Ack { .. })] = answers[..] else { panic!("{answers:?}") };
+    assert_eq!(psn, expected().advanced_by(2), "rxe acknowledges the one that fails too");
 }
 
 #[test]

@@ -226,6 +226,29 @@ fn a_report_completes_the_requests_before_its_psn_as_an_ack_does_and_no_other() 
 }
 
 #[test]
+fn in_the_wait_for_a_receive_a_report_repairs_nothing_and_what_it_acknowledges_ends_the_wait() {
+    let mut world = World::pair();
+    // One that outlasts the test.
+    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: 0, ..AGREED });
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
+    let _exchange = Exchange::post(&mut world, ends, Kind::Send, MTU, 10);
+    world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(1), forge::rnr(0)));
+    assert_eq!(ends[0].sent(&world).len(), 1, "the first is before the one that waits");
+    world.nodes[0].keep_sent = true;
+    let runs = [GapRun { missing: 1, kept: 3 }];
+    world.forge(1, 0, &report(ends[0].qpn, psn(1), &runs));
+    world.run_for(Duration::from_millis(50));
+    assert!(world.nodes[0].sent.is_empty(), "{}", world.report());
+    world.forge(1, 0, &report(ends[0].qpn, psn(4), &runs));
+    assert_eq!(ends[0].sent(&world).len(), 4, "{}", world.report());
+    assert_eq!(ends[0].counter(&world, "gap_report_rcvd"), 2);
+    // As long as a gap waits for packets that are late.
+    world.run_for(Duration::from_micros(120));
+    let sent: Vec<_> = world.nodes[0].sent.iter().map(|it| seq(it.headers().bth.psn)).collect();
+    assert_eq!(sent, [Some(4)], "the gap alone");
+}
+
+#[test]
 fn the_longest_runs_of_a_report_reach_no_packet_that_was_not_sent() {
     let (mut world, ends, _exchange) = sender(Kind::Write);
     let max_sent = max_sent(&world, ends[0]);

@@ -5,10 +5,11 @@ use std::time::Duration;
 use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, Service};
-use roce_wire::{Headers, PathMtu, Psn, opcode};
+use roce_wire::{Headers, PathMtu, Psn, Reth, opcode};
 
 use crate::common::connection::{End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 
 /// ECT(0).
@@ -151,4 +152,71 @@ fn only_the_marked_packet_makes_a_cnp_and_it_has_becn_and_names_the_sender() {
     assert!(cnp.bth.becn && !cnp.bth.fecn && !cnp.bth.ack_request);
     assert_eq!(cnp.bth.dest_qp, ends[0].qpn);
     assert_eq!(cnp.bth.psn, Psn::ZERO);
+}
+
+/// A marked packet that is not of node `from`.
+struct ForgedMark {
+    from: usize,
+    packet: fn(&[End; 2], Psn) -> Vec<u8>,
+    /// Distances from the first PSN of the requester at which the mark counts.
+    plausible: std::ops::RangeInclusive<i32>,
+}
+
+/// Packets in flight.
+const IN_FLIGHT: i32 = 20;
+const FORGED_MARKS: [ForgedMark; 2] = [
+    ForgedMark {
+        from: 0,
+        packet: |ends, psn| {
+            forge::with_reth(
+                opcode::RC_WRITE_ONLY,
+                ends[1].qpn,
+                psn,
+                Reth { address: 0, key: 0, len: 0 },
+                &[],
+            )
+        },
+        plausible: -4096..=4096,
+    },
+    ForgedMark {
+        from: 1,
+        packet: |ends, psn| {
+            forge::response(
+                opcode::RC_READ_RESPONSE_MIDDLE,
+                ends[0].qpn,
+                psn,
+                forge::ACK,
+                &[0; 1024],
+            )
+        },
+        plausible: 0..=IN_FLIGHT - 1,
+    },
+];
+
+#[test]
+fn a_forged_mark_with_a_psn_that_the_peer_cannot_be_at_draws_no_cnp_and_limits_no_rate() {
+    for mark in &FORGED_MARKS {
+        for ahead in [-0x80_0000, -5000, -4097, -4096, -1, 0, 19, 20, 4096, 4097, 0x7f_ffff] {
+            let is_plausible = mark.plausible.contains(&ahead);
+            let algorithm = CongestionAlgorithm::Dcqcn;
+            let mut world =
+                world(ECT, CongestionConfig { algorithm, ..CongestionConfig::default() });
+            let ends = connect(&mut world, [0, 1], OPTIONS);
+            world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
+            let len = 1024 * IN_FLIGHT as usize;
+            let _exchange = Exchange::post(&mut world, ends, Kind::Read, len, 1);
+            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
+            let packet = (mark.packet)(&ends, psn);
+            world.forge_marked(mark.from, 1 - mark.from, &packet);
+            let named = format!("from {}, {ahead} ahead: {}", mark.from, world.report());
+            let to = 1 - mark.from;
+            let counted =
+                [world.counter(to, "np_ecn_marked_roce_packets"), world.counter(to, "np_cnp_sent")];
+            assert_eq!(counted, [u64::from(is_plausible); 2], "{named}");
+            // The requester itself reacts to a marked response.
+            let is_limited = world.nodes[0].endpoint.rate_limit(ends[0].qpn).is_some();
+            assert_eq!(is_limited, is_plausible && mark.from == 1, "{named}");
+        }
+    }
 }

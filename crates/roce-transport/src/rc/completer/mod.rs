@@ -109,6 +109,11 @@ impl Requester {
         }
     }
 
+    /// Returns true if no packet behind that of `seq` was ever sent.
+    fn is_last_sent(&self, seq: u64) -> bool {
+        self.reads.find(seq).map_or(seq + 1, |it| it.end) >= self.max_sent
+    }
+
     fn update_credits(&mut self, aeth: Aeth) {
         if let Syndrome::Ack { credits } = aeth.syndrome {
             self.credit.update(aeth.msn, credits.count());
@@ -204,6 +209,12 @@ impl Requester {
             // A response that is missing before it will not arrive: the peer is in ERROR.
             response.cx.counters().fatal_nak_received += 1;
             return Err(status_of(code));
+        }
+        if self.is_last_sent(response.seq) {
+            // A responder sends this NAK when a packet behind the missing one arrives, and none was sent: a
+            // forged packet drew it.
+            response.cx.dropped(response.psn, DropReason::ResponseNeverRequested);
+            return Ok(());
         }
         if all_here {
             return self.on_loss(RetransmitCause::SequenceNak, response);

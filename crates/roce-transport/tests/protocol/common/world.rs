@@ -151,6 +151,8 @@ pub(crate) struct World {
 /// A whole train in one frame carries its segment length behind its last byte, as a device
 /// would carry it beside the frame.
 const TRAILER: usize = 2;
+/// ECN field of a marked frame.
+const CONGESTION_EXPERIENCED: u8 = 3;
 /// The longest UDP payload of one frame, over either IP version.
 const MAX_TRAIN: usize = 65_535 - 40 - 8;
 /// Steps without which no test needs to do: beyond them it hangs.
@@ -311,7 +313,16 @@ impl World {
 
     /// Seals one packet (headers to pad) into a frame.
     pub(crate) fn frame(&self, from: usize, to: usize, packet: &[u8]) -> Vec<u8> {
-        seal_one(&self.outer(from, to), 1, packet)
+        self.frame_of(&self.outer(from, to), packet)
+    }
+
+    /// The same with these outer headers.
+    fn frame_of(&self, outer: &OuterHeaders, packet: &[u8]) -> Vec<u8> {
+        let mut frame = seal_one(outer, 1, packet);
+        if self.config.whole_trains {
+            frame.extend([0; TRAILER]);
+        }
+        frame
     }
 
     /// The counter of this name at `node`'s endpoint.
@@ -334,6 +345,14 @@ impl World {
             self.deliver(to, &frame);
         }
         self.drain(to);
+    }
+
+    /// Seals `packet` as a switch leaves it that marks it, and gives it to `to` at once.
+    pub(crate) fn forge_marked(&mut self, from: usize, to: usize, packet: &[u8]) {
+        let mut outer = self.outer(from, to);
+        outer.traffic_class |= CONGESTION_EXPERIENCED;
+        let frame = self.frame_of(&outer, packet);
+        self.inject(to, &frame);
     }
 
     /// Everything that one wants to see when a test fails.
