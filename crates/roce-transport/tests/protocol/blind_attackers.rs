@@ -76,6 +76,12 @@ fn forged(dice: &mut Dice, to: Qpn, psn: Psn) -> Vec<u8> {
     }
 }
 
+const LINK: LinkConfig = LinkConfig {
+    latency: Duration::from_micros(10),
+    bits_per_sec: Some(10_000_000_000),
+    queue_frames: usize::MAX,
+};
+
 /// Two connections that write to node 1 and read from it as long as wanted.
 struct Victims {
     world: World,
@@ -92,14 +98,10 @@ const LATE: usize = 16;
 
 impl Victims {
     fn new(gap_reports: bool) -> Self {
-        let link = LinkConfig {
-            latency: Duration::from_micros(10),
-            bits_per_sec: Some(10_000_000_000),
-            queue_frames: usize::MAX,
-        };
         let endpoint = EndpointConfig::default();
         // Whole trains: fewer steps.
-        let config = WorldConfig { link, endpoint, whole_trains: true, ..WorldConfig::default() };
+        let config =
+            WorldConfig { link: LINK, endpoint, whole_trains: true, ..WorldConfig::default() };
         let mut world = World::new(2, config);
         let options = Options { gap_reports, ..OPTIONS };
         let ends = (0..2).map(|_| connect(&mut world, [0, 1], options)).collect();
@@ -403,4 +405,45 @@ fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_
         assert_eq!(world.counter(0, "rcvd_seq_err"), 1, "{named}");
         assert_eq!(world.counter(0, "resent_pkts") > 0, is_taken, "{named}");
     }
+}
+
+#[test]
+fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_repair() {
+    let took = |forged: u32| {
+        let mut world = World::new(2, WorldConfig { link: LINK, ..WorldConfig::default() });
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        // Now the round trip is known.
+        let first = Exchange::post(&mut world, ends, Kind::Read, 64 << 10, 1);
+        world.run_until(|world| first.is_done(world));
+        for i in 0..forged {
+            let psn = Psn::wrapping(OPTIONS.first_psn[0].wrapping_sub(WINDOW + i * 0x1_0000));
+            let opcode = opcode::RC_READ_RESPONSE_MIDDLE;
+            let packet = forge::response(opcode, ends[0].qpn, psn, forge::ACK, &[0; 1024]);
+            world.forge(1, 0, &packet);
+        }
+        let fates = (0..64).map(|it| if it == 17 { Fate::Drop } else { Fate::Pass });
+        world.set_impairment(1, Impairment::scripted(fates));
+        let second = Exchange::post(&mut world, ends, Kind::Read, 64 << 10, 1);
+        world.run_until(|world| second.is_done(world));
+        second.check(&world);
+        world.now()
+    };
+    assert_eq!(took(50), took(0));
+}
+
+#[test]
+fn forged_requests_that_are_kept_go_after_100_to_200_ms_without_progress() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    for ahead in [1, 2, 100, WINDOW] {
+        let packet = forge::send_only(ends[1].qpn, first.advanced_by(ahead), b"EVILEVIL");
+        world.forge(0, 1, &packet);
+    }
+    assert_eq!(world.counter(1, "reorder_kept"), 4);
+    world.run_for(Duration::from_millis(99));
+    assert!(world.nodes[1].endpoint.reorder_bytes() > 0);
+    world.run_for(Duration::from_millis(102));
+    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0, "{}", world.report());
+    world.settle();
 }

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
-use roce_transport::{Endpoint, EndpointConfig};
-use roce_wire::{PathMtu, opcode};
+use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_transport::{Endpoint, EndpointConfig, WindowConfig};
+use roce_wire::{NakCode, PathMtu, Psn, opcode};
 
 use crate::common::connection::{Options, connect};
 use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 
 const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
@@ -134,4 +135,42 @@ fn a_peer_that_takes_one_packet_at_a_time_is_never_sent_a_repair() {
         let (_, repairs) = transfers(path, false, 1);
         assert_eq!(repairs, 0, "{}", path.name);
     }
+}
+
+#[test]
+fn what_was_sent_twice_before_a_nak_is_no_evidence_that_the_peer_keeps_packets() {
+    const PACKETS: u32 = 40;
+    let window = WindowConfig {
+        initial_packets: 64,
+        min_packets: 64,
+        max_packets: 64,
+        ..Default::default()
+    };
+    let endpoint = EndpointConfig { window, ..EndpointConfig::default() };
+    let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    // Now the round trip is known.
+    let first = Exchange::post(&mut world, ends, Kind::Write, 1024, 1);
+    world.run_until(|world| first.is_done(world));
+    // The peer is played by hand. It drops what is behind a missing packet.
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
+    for round in 0..3 {
+        let _exchange = Exchange::post(&mut world, ends, Kind::Write, PACKETS as usize * 1024, 1);
+        let respond = |world: &mut World, packet: u32, syndrome| {
+            let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = psn.advanced_by(1 + PACKETS * round + packet);
+            world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn, syndrome));
+        };
+        let resent = |world: &World| world.counter(0, "resent_pkts");
+        let before = resent(&world);
+        respond(&mut world, 5, forge::nak(NakCode::PsnSequence));
+        assert_eq!(resent(&world) - before, 4, "round {round}: {}", world.report());
+        respond(&mut world, 8, forge::ACK);
+        assert_eq!(resent(&world) - before, 35, "all the others are on the way twice");
+        // The first copy of packet 20 is late, the second one too; then the second copies of all others.
+        respond(&mut world, 20, forge::nak(NakCode::PsnSequence));
+        respond(&mut world, PACKETS - 1, forge::ACK);
+        assert_eq!(ends[0].sent(&world).len(), round as usize + 2, "{}", world.report());
+    }
+    assert_eq!(world.counter(0, "selective_repeat"), 0);
 }

@@ -13,6 +13,7 @@ use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verif
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::PeerView;
 use crate::qp::context::QpContext;
+use crate::rc::reorder_buffer::MAX_AHEAD;
 use crate::rc::requester::outstanding_reads::ReadRequest;
 use crate::rc::requester::{NakAction, Requester};
 use crate::request_fault::status_of;
@@ -39,9 +40,11 @@ impl Requester {
             Ok(ahead) => self.unacked + ahead,
             Err(_) => {
                 let has_data = headers.bth.opcode.info().operation != Operation::Acknowledge;
-                if has_data || self.recovery.peer_reports() {
-                    let behind = self.psn(self.unacked).distance_from(psn);
-                    let seq = self.unacked.saturating_sub(u64::try_from(behind).unwrap_or(0));
+                let behind = self.psn(self.unacked).distance_from(psn).unsigned_abs();
+                // One from further behind is no late one, or not the peer's.
+                let is_near = behind <= MAX_AHEAD;
+                let seq = self.unacked.checked_sub(behind.into()).filter(|_| is_near);
+                if let Some(seq) = seq.filter(|_| has_data || self.recovery.peer_reports()) {
                     self.recovery.on_duplicate(seq);
                 }
                 cx.dropped(psn, DropReason::DuplicateResponse);
