@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use roce_simnet::{Fate, Impairment, LinkConfig};
-use roce_transport::{CompletionStatus, Instant, PeerWindowConfig};
+use roce_transport::{CompletionStatus, Endpoint, EndpointConfig, Instant, PeerWindowConfig};
 use roce_wire::{PathMtu, Psn, Reth};
 
 use crate::common::connection::{End, Options, connect};
@@ -183,6 +183,20 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
         let named = format!("queue of {queue_frames}: {took} of {ideal} ns");
         // A peer timeout alone does not shrink the limit, since the peer may just have no processor.
         assert!(took < ideal * 7 / 2, "{named}\n{}", world.report());
+    }
+}
+
+#[test]
+fn the_probes_of_a_crowd_do_not_overflow_the_short_queue_of_a_peer_that_goes_back_n() {
+    for size in [100, 105, 110, 120] {
+        let mut world = World::new(2, slow(32));
+        let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
+        world.nodes[1].endpoint = Endpoint::with_observer(config, Default::default());
+        let exchanges = crowd(&mut world, (1, size), OPTIONS, (Kind::Write, 16));
+        world.run_until(|world| are_done(world, &exchanges));
+        exchanges.iter().for_each(|it| it.check(&world));
+        let (took, ideal) = (world.now().as_nanos(), size as u64 * 16 * NANOS_EACH);
+        assert!(took < ideal * 5 / 4, "{size}: {took} of {ideal} ns\n{}", world.report());
     }
 }
 

@@ -7,7 +7,9 @@
 //!
 //! 1. First expiry: the last packet is sent again (tail loss probe). If only its ACK was late or lost, the
 //!    peer acknowledges it again; if a packet is missing and no NAK was sent, the peer sends one. Once a round
-//!    trip is known, the oldest packet leaves before it: a gap whose NAK was lost begins there.
+//!    trip is known, the oldest packet leaves before it to a peer that keeps packets: a gap whose NAK was lost
+//!    begins there. A peer that goes back N has dropped what is behind it, and a crowd of queue pairs
+//!    that send two probes each overflows a short queue.
 //! 2. Next expiry, or the first after a retransmission: go-back-N, without consuming a retry.
 //!
 //! The ACK timeout keeps running, so that a dead peer is given up when it would have been anyway.
@@ -446,7 +448,7 @@ impl LossRecovery {
     /// differ.
     pub(super) fn take_probe(&mut self, has_both: bool) -> Option<Probe> {
         let (state, probe) = match self.state {
-            State::ProbePending if has_both && self.rtt.is_known() => {
+            State::ProbePending if has_both && self.rtt.is_known() && self.peer_keeps() => {
                 (State::LastProbePending, Probe::Oldest)
             }
             State::ProbePending | State::LastProbePending => (State::ProbeSent, Probe::Last),
