@@ -61,7 +61,7 @@ pub struct FabricData {
     pub cnp_interval: u32,
     /// Congestion control of all engines.
     pub control: ControlName,
-    /// Responders keep packets behind a missing one.
+    /// Responders keep packets behind a missing one, and report gaps.
     pub kept: bool,
     /// Largest send window in packets.
     pub window: u32,

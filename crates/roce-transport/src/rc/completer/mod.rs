@@ -173,7 +173,9 @@ impl Requester {
         if cause == RetransmitCause::SequenceNak && self.recovery.peer_keeps() {
             self.recovery.note_nak(response.seq);
         }
-        if cause == RetransmitCause::SequenceNak && self.recovery.peer_keeps() {
+        // Where everything is about to be sent again a repair has nothing to resume.
+        let may_repair = self.next > self.unacked && self.recovery.peer_keeps();
+        if cause == RetransmitCause::SequenceNak && may_repair {
             if costs_a_retry {
                 self.spend_retry(response.cx)?;
             }
