@@ -61,8 +61,10 @@ pub struct FabricData {
     pub cnp_interval: u32,
     /// Congestion control of all engines.
     pub control: ControlName,
-    /// Responders keep packets behind a missing one, and report gaps.
+    /// Responders keep packets behind a missing one.
     pub kept: bool,
+    /// The two ends of each connection have agreed to report gaps.
+    pub reports: bool,
     /// Largest send window in packets.
     pub window: u32,
     /// Smallest send window in packets, to which losses may shrink it.
@@ -208,6 +210,7 @@ impl Default for FabricData {
             cnp_interval: 50,
             control: ControlName::Loss,
             kept: true,
+            reports: false,
             window: 1024,
             least_window: 4,
             ack_timeout: 8,

@@ -186,8 +186,7 @@ pub(super) fn connection(data: &FabricData) -> Result<ConnectOptions, LessonErro
     let path_mtu = PathMtu::from_bytes(data.path_mtu);
     let ack_timeout = AckTimeout::new(data.ack_timeout);
     Ok(ConnectOptions {
-        // As two endpoints of this stack do that share a channel.
-        gap_reports: data.kept,
+        gap_reports: data.reports,
         path_mtu: path_mtu.ok_or_else(|| out_of_range("path-mtu", data.path_mtu))?,
         ack_timeout: ack_timeout.ok_or_else(|| out_of_range("ack-timeout", data.ack_timeout))?,
         cap: QpCap { max_send_wr: MAX_REQUESTS, max_recv_wr: MAX_REQUESTS, ..QpCap::default() },
