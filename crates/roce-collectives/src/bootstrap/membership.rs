@@ -355,9 +355,15 @@ mod tests {
         });
         let heard = outputs(&mut membership);
         assert_eq!(heard.len(), 6);
-        assert!(heard[0].starts_with("0: NEXT lane=0 mtu=1024 reports=1 gid=::ffff:10.0.0.1 qpn=0x101"));
-        assert!(heard[1].starts_with("0: PREV lane=0 mtu=1024 reports=1 gid=::ffff:10.0.0.2 qpn=0x100"));
-        assert!(heard[2].starts_with("1: NEXT lane=0 mtu=4096 reports=1 gid=::ffff:10.0.0.2 qpn=0x101"));
+        assert!(
+            heard[0].starts_with("0: NEXT lane=0 mtu=1024 reports=1 gid=::ffff:10.0.0.1 qpn=0x101")
+        );
+        assert!(
+            heard[1].starts_with("0: PREV lane=0 mtu=1024 reports=1 gid=::ffff:10.0.0.2 qpn=0x100")
+        );
+        assert!(
+            heard[2].starts_with("1: NEXT lane=0 mtu=4096 reports=1 gid=::ffff:10.0.0.2 qpn=0x101")
+        );
     }
 
     #[test]
