@@ -1,9 +1,10 @@
 //! Devices: interfaces opened for RoCEv2.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -513,9 +514,15 @@ pub(crate) fn stop_all(limit: Duration) {
     }
 }
 
+/// Opens a capture; an error names the file.
+fn open_capture(path: &FilePath) -> io::Result<CaptureFile> {
+    CaptureFile::append(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
 /// Opens the sockets of a device and starts its threads.
 fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
-    let capture = config.capture.as_ref().map(CaptureFile::append).transpose()?;
+    let capture = config.capture.as_deref().map(open_capture).transpose()?;
     // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
     let packet_config = |name: &str| AfPacketConfig {
