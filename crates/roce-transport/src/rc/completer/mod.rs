@@ -180,6 +180,11 @@ impl Requester {
                 self.spend_retry(response.cx)?;
             }
             self.nak_action = NakAction::Ignore;
+            // The peer has responded, and the repair may wait for a packet that is late. Once until there is
+            // progress, since other NAKs are ignored.
+            if let Some(wait) = response.qp.params.ack_timeout {
+                response.timers.arm(Timer::AckTimeout, response.cx.time + wait);
+            }
             if self.recovery.may_be_selective()
                 && (self.recovery.is_selective() || self.recovery.peer_reports())
             {
