@@ -41,7 +41,7 @@ impl FaultScript {
         let rules = config.script.iter().map(|rule| Rule::new(*rule)).collect();
         let log = config.log.as_ref().and_then(|path| {
             let mut options = OpenOptions::new();
-            // Whoever waits for the report has made the file.
+            // The command that waits for the report has made the file.
             options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
             options.open(path).ok()
         });
