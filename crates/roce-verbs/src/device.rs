@@ -1,18 +1,18 @@
 //! Devices: interfaces opened for RoCEv2.
 
+mod wrapping;
+
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_io::{
-    AfPacketConfig, CaptureFile, CountingDevice, FaultConfig, FaultEvent, FaultInjector,
-    FaultScript, Filter, FrameDevice, GsoMode, InterfaceInfo, InterfaceKind, LoopDevice,
-    MemoryConfig, PcapWriter, PortReservation, PortReservationConfig, QpnBlocks, ReceiveMode,
+    AfPacketConfig, CaptureFile, FaultConfig, FaultEvent, FaultScript, Filter, GsoMode,
+    InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig, QpnBlocks, ReceiveMode,
     interfaces,
 };
 use roce_transport::congestion::CongestionConfig;
@@ -21,6 +21,7 @@ use roce_transport::{
 };
 use roce_wire::{MacAddr, OuterHeaders};
 
+use self::wrapping::{Wrapping, fault_script, open_capture};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
 use crate::driver::{Driver, SleepSet};
@@ -514,12 +515,6 @@ pub(crate) fn stop_all(limit: Duration) {
     }
 }
 
-/// Opens a capture; an error names the file.
-fn open_capture(path: &FilePath) -> io::Result<CaptureFile> {
-    CaptureFile::append(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-}
-
 /// Opens the sockets of a device and starts its threads.
 fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let capture = config.capture.as_deref().map(open_capture).transpose()?;
@@ -588,68 +583,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         _port_holder: port_reservation,
     };
     Driver::new(engine, port, device)
-}
-
-/// What a configuration puts around the devices of an engine.
-struct Wrapping<'a> {
-    config: &'a DeviceConfig,
-    capture: Option<&'a CaptureFile>,
-    script: Option<FaultScript>,
-}
-
-impl Wrapping<'_> {
-    /// Wraps a device. The capture is inside the faults: it shows the packets that crossed the
-    /// interface, and those that were not sent. With `of_sent` the peers do the same to what is
-    /// received.
-    fn device(&self, device: ReusedSocket, name: &str, of_sent: bool) -> Box<dyn FrameDevice> {
-        self.wrap(Box::new(CountingDevice::new(device)), name, of_sent)
-    }
-
-    /// Returns a device for the packets between queue pairs of the engine, if anything is around it.
-    fn loopback(&self, interface: &str) -> Option<Box<dyn FrameDevice>> {
-        if self.capture.is_none() && self.script.is_none() {
-            return None;
-        }
-        let config = MemoryConfig { mtu: u16::MAX.into(), ..MemoryConfig::default() };
-        let name = format!("{interface} loopback");
-        Some(self.wrap(Box::new(LoopDevice::new(&config)), &name, true))
-    }
-
-    fn wrap(
-        &self,
-        mut device: Box<dyn FrameDevice>,
-        name: &str,
-        of_sent: bool,
-    ) -> Box<dyn FrameDevice> {
-        if let Some(file) = self.capture {
-            device = Box::new(match (of_sent, self.config.capture_at_receiver) {
-                (true, false) => PcapWriter::of_sent(device, file, name),
-                (true, true) => PcapWriter::of_received(device, file, name),
-                (false, _) => PcapWriter::new(device, file, name),
-            });
-        }
-        if let Some((faults, script)) = self.config.faults.as_ref().zip(self.script.as_ref()) {
-            let injector = FaultInjector::with_script(device, faults, script.clone());
-            device = Box::new(if of_sent { injector.of_sent() } else { injector });
-        }
-        device
-    }
-}
-
-/// The scripts that go on over all devices of this process.
-static FAULT_SCRIPTS: PerProcess<Mutex<Vec<(FaultConfig, FaultScript)>>> = PerProcess::new();
-
-fn fault_script(faults: &FaultConfig, config: &DeviceConfig) -> FaultScript {
-    if !config.faults_of_process {
-        return FaultScript::new(faults);
-    }
-    let mut scripts = FAULT_SCRIPTS.get().lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, script)) = scripts.iter().find(|(known, _)| known == faults) {
-        return script.clone();
-    }
-    let script = FaultScript::new(faults);
-    scripts.push((faults.clone(), script.clone()));
-    script
 }
 
 /// Returns the row with this number, or the default row, if its address is usable.

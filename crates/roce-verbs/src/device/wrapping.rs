@@ -1,0 +1,88 @@
+//! What a configuration puts around the devices of an engine: counters, captures and faults.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use roce_io::{
+    CaptureFile, CountingDevice, FaultConfig, FaultInjector, FaultScript, FrameDevice, LoopDevice,
+    MemoryConfig, PcapWriter,
+};
+
+use super::DeviceConfig;
+use crate::fork::PerProcess;
+use crate::idle_sockets::ReusedSocket;
+
+/// Opens a capture; an error names the file.
+pub(super) fn open_capture(path: &Path) -> io::Result<CaptureFile> {
+    CaptureFile::append(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// What a configuration puts around the devices of an engine.
+pub(super) struct Wrapping<'a> {
+    pub(super) config: &'a DeviceConfig,
+    pub(super) capture: Option<&'a CaptureFile>,
+    pub(super) script: Option<FaultScript>,
+}
+
+impl Wrapping<'_> {
+    /// Wraps a device. The capture is inside the faults: it shows the packets that crossed the
+    /// interface, and those that were not sent. With `of_sent` the peers do the same to what is
+    /// received.
+    pub(super) fn device(
+        &self,
+        device: ReusedSocket,
+        name: &str,
+        of_sent: bool,
+    ) -> Box<dyn FrameDevice> {
+        self.wrap(Box::new(CountingDevice::new(device)), name, of_sent)
+    }
+
+    /// Returns a device for the packets between queue pairs of the engine, if anything is around it.
+    pub(super) fn loopback(&self, interface: &str) -> Option<Box<dyn FrameDevice>> {
+        if self.capture.is_none() && self.script.is_none() {
+            return None;
+        }
+        let config = MemoryConfig { mtu: u16::MAX.into(), ..MemoryConfig::default() };
+        let name = format!("{interface} loopback");
+        Some(self.wrap(Box::new(LoopDevice::new(&config)), &name, true))
+    }
+
+    fn wrap(
+        &self,
+        mut device: Box<dyn FrameDevice>,
+        name: &str,
+        of_sent: bool,
+    ) -> Box<dyn FrameDevice> {
+        if let Some(file) = self.capture {
+            device = Box::new(match (of_sent, self.config.capture_at_receiver) {
+                (true, false) => PcapWriter::of_sent(device, file, name),
+                (true, true) => PcapWriter::of_received(device, file, name),
+                (false, _) => PcapWriter::new(device, file, name),
+            });
+        }
+        if let Some((faults, script)) = self.config.faults.as_ref().zip(self.script.as_ref()) {
+            let injector = FaultInjector::with_script(device, faults, script.clone());
+            device = Box::new(if of_sent { injector.of_sent() } else { injector });
+        }
+        device
+    }
+}
+
+/// The scripts that go on over all devices of this process.
+static FAULT_SCRIPTS: PerProcess<Mutex<Vec<(FaultConfig, FaultScript)>>> = PerProcess::new();
+
+/// Returns the script of a device's faults: a new one, or that of the process.
+pub(super) fn fault_script(faults: &FaultConfig, config: &DeviceConfig) -> FaultScript {
+    if !config.faults_of_process {
+        return FaultScript::new(faults);
+    }
+    let mut scripts = FAULT_SCRIPTS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, script)) = scripts.iter().find(|(known, _)| known == faults) {
+        return script.clone();
+    }
+    let script = FaultScript::new(faults);
+    scripts.push((faults.clone(), script.clone()));
+    script
+}
