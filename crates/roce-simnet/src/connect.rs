@@ -42,7 +42,8 @@ pub struct ConnectOptions {
 }
 
 impl Default for ConnectOptions {
-    /// RC, MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses, no gap reports.
+    /// RC, MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses, no
+    /// gap reports.
     fn default() -> Self {
         Self {
             service: Service::Rc,

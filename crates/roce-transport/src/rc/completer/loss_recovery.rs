@@ -1,9 +1,9 @@
 //! Loss recovery without a NAK.
 //!
-//! A responder sends one NAK for a gap, and the standard lets it send no other before the gap closes. If that
-//! NAK is lost, or the first packet that is sent again, or the last packets of all, only a timer helps. The ACK timeout is milliseconds to seconds, and
-//! consumes a retry. So a probe timeout (2·SRTT + 4·RTTVAR, doubled per expiry, never beyond the ACK
-//! timeout) runs beside it:
+//! A responder sends one NAK for a gap, and the standard lets it send no other before the gap closes. If
+//! that NAK is lost, or the first packet that is sent again, or the last packets of all, only a timer
+//! helps. The ACK timeout is milliseconds to seconds, and consumes a retry. So a probe timeout
+//! (2·SRTT + 4·RTTVAR, doubled per expiry, never beyond the ACK timeout) runs beside it:
 //!
 //! 1. First expiry: the last packet is sent again (tail loss probe). If only its ACK was late or lost, the
 //!    peer acknowledges it again; if a packet is missing and no NAK was sent, the peer sends one. Once a round
@@ -15,9 +15,9 @@
 //! The ACK timeout keeps running, so that a dead peer is given up when it would have been anyway.
 //!
 //! Towards a peer that keeps packets behind a gap (`keeping_peer`) only what is missing is sent again (a
-//! repair), and then new packets. An ACK within what was sent before the repair shows the next missing packet, as a partial ACK of
-//! TCP. A repair is one packet, and doubles as long as the next one is missing too. Where packets
-//! have been late, a repair waits for as long.
+//! repair), and then new packets. An ACK within what was sent before the repair shows the next missing
+//! packet, as a partial ACK of TCP. A repair is one packet, and doubles as long as the next one is missing
+//! too. Where packets have been late, a repair waits for as long.
 //!
 //! READ responses and answers to atomics behind a missing one are kept by the requester, which therefore
 //! knows all gaps: see `selective_repeat`.
