@@ -126,8 +126,9 @@ fn quantile(sorted: &[Duration], percent: usize) -> Duration {
 }
 
 /// Prints medians and 99 % of all ways in one run: the figures are for people; what is asserted
-/// has room for a busy machine. Where the driver thread leaves the engine to a program that has
-/// polled before it armed, the median is above a millisecond.
+/// has room for a busy machine, where a thread that sleeps waits for a processor and one that spins
+/// has one. Where the driver thread leaves the engine to a program that has polled before it armed,
+/// the median is above a millisecond.
 #[tier1]
 fn a_program_that_sleeps_on_a_descriptor_is_told_about_as_soon_as_one_in_wait() {
     let ends = Ends::new();
@@ -146,7 +147,8 @@ fn a_program_that_sleeps_on_a_descriptor_is_told_about_as_soon_as_one_in_wait() 
         for (way, times) in ways.iter().zip(&times) {
             let (median, most) = (quantile(times, 50), quantile(times, 99));
             println!("pause {pause:?}, {way:?}: median {median:?}, 99 % {most:?}");
-            assert!(median <= 6 * wait, "{way:?}: {median:?}; in wait {wait:?}");
+            let most = (6 * wait).max(Duration::from_micros(400));
+            assert!(median <= most, "{way:?}: {median:?}; in wait {wait:?}");
         }
     }
 }
