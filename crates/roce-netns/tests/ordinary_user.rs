@@ -21,10 +21,16 @@ fn main() -> Outcome {
         _ => {}
     }
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let named = std::env::args().skip(1).any(|argument| !argument.starts_with('-'));
+    let tests = [SECOND_THREAD, CABLE].into_iter().filter(|test| !named || asked(test));
+    if asked("--list") {
+        tests.for_each(|test| println!("{test}: test"));
+        return Ok(());
+    }
     let runs = asked("--ignored") || asked("--include-ignored");
     let (mut passed, mut failed, mut ignored) = (0, 0, 0);
-    for test in [SECOND_THREAD, CABLE] {
-        let result = if asked("--list") || !runs {
+    for test in tests {
+        let result = if !runs {
             ignored += 1;
             "ignored, tier 1: needs network namespaces (cargo xtask test runs it)"
         } else if passes(test)? {

@@ -61,7 +61,7 @@ struct Row {
 /// # Errors
 /// When a bound does not hold, or nothing could be counted.
 pub(crate) fn run() -> Result<()> {
-    let mut stages = Stages::new(true);
+    let mut stages = Stages::new(true, |_| "cargo xtask cost".to_owned());
     stages.run("cost", |log| {
         let done = stage(log)?;
         print!("{}", fs::read_to_string(table_path())?);

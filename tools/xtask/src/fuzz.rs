@@ -30,7 +30,10 @@ pub(crate) struct Options {
 /// # Errors
 /// When a target found something, or cannot be built.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut stages = Stages::new(true);
+    let mut stages = Stages::new(true, |stage| match stage {
+        "keep" => "cargo xtask fuzz --seconds 0 --keep".to_owned(),
+        _ => "cargo xtask fuzz".to_owned(),
+    });
     let only = options.only.as_deref().unwrap_or_default();
     if options.seconds > 0 {
         stages.run("fuzz", |log| fuzz(log, Duration::from_secs(options.seconds), only));
@@ -66,9 +69,11 @@ fn fuzz(log: &Log, time: Duration, only: &str) -> Result<StageResult> {
             .collect::<Result<_>>()?;
         for (target, output, mut child) in running {
             let status = child.wait()?;
-            log.write(&format!("=== {target}: {status}\n{}\n", end_of(&output)))?;
+            let end = end_of(&output);
+            log.write(&format!("=== {target}: {status}\n{end}\n"))?;
             if !status.success() {
                 faults.push(format!("{target} found something"));
+                log.add_repeat(repeat(target, &end));
             }
         }
     }
@@ -80,6 +85,16 @@ fn fuzz(log: &Log, time: Duration, only: &str) -> Result<StageResult> {
         )));
     }
     Err(faults.join("; ").into())
+}
+
+/// Returns the command that runs a target on what it failed with, which cargo-fuzz has printed; or
+/// the one that fuzzes it again.
+fn repeat(target: &str, printed: &str) -> String {
+    let command = printed.lines().map(str::trim).find(|line| line.starts_with("cargo fuzz run"));
+    match command {
+        Some(command) => format!("(cd fuzz && RUSTC_BOOTSTRAP=1 {command})"),
+        None => format!("cargo xtask fuzz --only {target}"),
+    }
 }
 
 /// Starts a target; returns where it prints.
@@ -215,3 +230,25 @@ const KEPT: &str = "kept_";
 /// A committed corpus has no more inputs, seeds among them, and no more bytes.
 const MAX_FILES: usize = 199;
 const MAX_BYTES: u64 = 900 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_find_is_repeated_with_its_input() {
+        let printed = "\
+Reproduce with:
+
+\tcargo fuzz run responder artifacts/responder/crash-0f
+
+Minimize test case with:
+
+\tcargo fuzz tmin responder artifacts/responder/crash-0f
+";
+        let command = "cargo fuzz run responder artifacts/responder/crash-0f";
+        let expected = format!("(cd fuzz && RUSTC_BOOTSTRAP=1 {command})");
+        assert_eq!(repeat("responder", printed), expected);
+        assert_eq!(repeat("responder", "killed"), "cargo xtask fuzz --only responder");
+    }
+}

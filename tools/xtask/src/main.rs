@@ -41,7 +41,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing.
+    /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing. Or run
+    /// the tests of a name.
     Test(test::Options),
     /// Compare the crates' dependencies with the table in ARCHITECTURE.md.
     Layers,

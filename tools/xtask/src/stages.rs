@@ -19,24 +19,28 @@ pub(crate) enum StageResult {
 }
 
 /// Runs stages one after the other and keeps the score.
-#[derive(Debug)]
 pub(crate) struct Stages {
     started: Instant,
     skips_fail: bool,
+    /// Returns the command that runs one stage again.
+    repeat: Box<dyn Fn(&str) -> String>,
     passed: u32,
     failed: Vec<&'static str>,
     skipped: Vec<String>,
 }
 
 impl Stages {
-    /// With `skips_fail`, a stage that is skipped counts as failed.
-    pub(crate) fn new(skips_fail: bool) -> Self {
+    /// With `skips_fail`, a stage that is skipped counts as failed. `repeat` returns the command
+    /// that runs the stage of a name again.
+    pub(crate) fn new(skips_fail: bool, repeat: impl Fn(&str) -> String + 'static) -> Self {
         let (failed, skipped) = (Vec::new(), Vec::new());
-        Self { started: Instant::now(), skips_fail, passed: 0, failed, skipped }
+        let repeat = Box::new(repeat);
+        Self { started: Instant::now(), skips_fail, repeat, passed: 0, failed, skipped }
     }
 
     /// Runs one stage and prints a line on it. What it printed itself is in the log it is given;
-    /// when it fails, that line says why, and what the log has to show for it follows.
+    /// when it fails, that line says why. What the log has to show for it follows, and then the
+    /// commands that repeat the failure.
     pub(crate) fn run(
         &mut self,
         name: &'static str,
@@ -44,7 +48,10 @@ impl Stages {
     ) {
         let started = Instant::now();
         let outcome = Log::create(name).and_then(|log| match stage(&log) {
-            Err(error) => Err(format!("{error}\n{}", log.explanation()).into()),
+            Err(error) => {
+                let repeats = log.repeats(|| (self.repeat)(name));
+                Err(format!("{error}\n{}{repeats}", log.explanation()).into())
+            }
             done => done,
         });
         let took = started.elapsed().as_secs_f32();
@@ -105,6 +112,8 @@ pub(crate) struct Log {
     file: File,
     /// Excerpts that explain a failure.
     excerpts: RefCell<String>,
+    /// Commands that repeat what failed.
+    repeats: RefCell<Vec<String>>,
 }
 
 impl Log {
@@ -113,7 +122,7 @@ impl Log {
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.log", stage.replace([' ', ':'], "-")));
         let file = File::create(&path)?;
-        Ok(Self { path, file, excerpts: RefCell::default() })
+        Ok(Self { path, file, excerpts: RefCell::default(), repeats: RefCell::default() })
     }
 
     /// Where it is.
@@ -152,6 +161,19 @@ impl Log {
         self.excerpts.borrow_mut().extend(shown);
     }
 
+    /// Notes a command that repeats a failure. A stage that notes none is repeated as a whole.
+    pub(crate) fn add_repeat(&self, command: String) {
+        self.repeats.borrow_mut().push(command);
+    }
+
+    fn repeats(&self, whole_stage: impl FnOnce() -> String) -> String {
+        let mut commands = self.repeats.take();
+        if commands.is_empty() {
+            commands.push(whole_stage());
+        }
+        commands.iter().map(|command| format!("\n      repeat with: {command}")).collect()
+    }
+
     fn explanation(&self) -> String {
         let mut shown = self.excerpts.take();
         if shown.is_empty() {
@@ -173,3 +195,23 @@ fn indented(line: &str) -> String {
 }
 
 const MAX_LINES_SHOWN: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_repeated_by_what_the_stage_noted_or_else_by_the_whole_stage() {
+        let log = Log::create("test of repeats").unwrap();
+        let whole = || "cargo xtask test --only 'tier 1'".to_owned();
+        assert_eq!(log.repeats(whole), "\n      repeat with: cargo xtask test --only 'tier 1'");
+        log.add_repeat("cargo xtask test 'tests/veth::a'".to_owned());
+        log.add_repeat("cargo xtask test 'tests/veth::b'".to_owned());
+        let noted = log.repeats(whole);
+        assert!(noted.ends_with(
+            "test 'tests/veth::a'\n      repeat with: cargo xtask test 'tests/veth::b'"
+        ));
+        assert_eq!(noted.lines().count(), 3, "{noted}");
+        fs::remove_file(log.path()).unwrap();
+    }
+}

@@ -1,20 +1,23 @@
-//! `cargo xtask test`: everything a change is judged by, in stages.
+//! `cargo xtask test`: everything a change is judged by, in stages; or the tests of a name.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
 use roce_guest::Image;
 
-use crate::binaries::{self, Score, TestProgram};
+use crate::binaries::{self, ListedTest, TestProgram};
 use crate::stages::{Log, StageResult, Stages};
 use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, workspace};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Count what has to be skipped on this machine as failed.
+    /// Run only the tests whose full name (`package/program::test`) contains this, of any tier; if
+    /// it is the full name of one test, that one alone.
+    #[arg(conflicts_with = "only")]
+    name: Option<String>,
+    /// Count what has to be skipped on this machine as failed; so it is with a name.
     #[arg(long)]
     no_skip: bool,
     /// Run only the stages whose name contains this, such as `tier 1`.
@@ -22,16 +25,64 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// The tests that one tier has in each program.
-type Tier = Vec<(TestProgram, Vec<String>)>;
+/// Tests of one program.
+type Listed = (TestProgram, Vec<ListedTest>);
 
 /// Runs the stages.
 ///
 /// # Errors
 /// When one failed, with the names of those that did.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut stages = Stages::new(options.no_skip);
+    match &options.name {
+        Some(name) => run_named(name),
+        None => run_stages(options),
+    }
+}
+
+/// Runs the tests of a name with what their tiers need.
+fn run_named(name: &str) -> Result<()> {
+    let mut stages = Stages::new(true, {
+        let command = format!("cargo xtask test '{name}'");
+        move |_| command.clone()
+    });
+    let mut tests = Vec::new();
+    stages.run(PROGRAMS, |log| {
+        tests = named(name, list(log)?);
+        match tests.iter().map(|(_, tests)| tests.len()).sum() {
+            0 => Err(format!("no test has {name:?} in its full name").into()),
+            1 => passed(&full_names(&tests)[0]),
+            count => passed(&format!("{count} tests have {name:?} in their full name")),
+        }
+    });
+    for (tier, stage) in [(0, "tier 0"), (1, "tier 1")] {
+        if has_tier(&tests, tier) {
+            let missing = if tier == 0 { None } else { missing_for_tier_1() };
+            stages.run(stage, |log| match missing {
+                Some(why) => Ok(StageResult::Skipped(why)),
+                None => run_tier(&tests, tier, log),
+            });
+        }
+    }
+    if has_tier(&tests, 2) {
+        let missing = prepare_guest(&mut stages);
+        stages.run("tier 2", |log| match missing {
+            Some(why) => Ok(StageResult::Skipped(why)),
+            None => run_tier(&tests, 2, log),
+        });
+    }
+    stages.finish()
+}
+
+fn run_stages(options: &Options) -> Result<()> {
+    let mut stages = Stages::new(options.no_skip, |stage| {
+        // `contains` finds a stage by its own name at least.
+        format!("cargo xtask test --only '{stage}'")
+    });
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let any_wanted = |names: &[&str]| names.iter().any(|name| wanted(name));
+    if !any_wanted(STAGES) {
+        return Err(format!("no such stage; there are: {}", STAGES.join(", ")).into());
+    }
 
     if wanted("format") {
         stages.run("format", |log| {
@@ -60,60 +111,59 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         stages.run("layers", |_| layers::check().map(StageResult::Passed));
     }
 
-    // What belongs to which tier is learnt from running tier 0.
-    let mut tiers = BTreeMap::new();
-    if ["tier 0", "tier 1", "tier 2"].into_iter().any(wanted) {
-        stages.run("tier 0", |log| {
-            let programs = binaries::build(log)?;
-            tier_0(&programs, log, &mut tiers)
+    let mut tests = Vec::new();
+    if any_wanted(&[PROGRAMS, "tier 0", "tier 1", "tier 2"]) {
+        stages.run(PROGRAMS, |log| {
+            tests = list(log)?;
+            let without_tier: Vec<String> = full_names(&with_tier(&tests, None));
+            if !without_tier.is_empty() {
+                let why = "ignored, and not with `tier N: what it needs`";
+                return Err(format!("{why}: {}", without_tier.join(", ")).into());
+            }
+            passed(&format!("{} programs", tests.len()))
         });
     }
     if wanted("tier 0") {
+        stages.run("tier 0", |log| run_tier_0(&tests, log));
+    }
+    if wanted("tier 0 documentation examples") {
         stages.run("tier 0 documentation examples", documentation_examples);
     }
-    if wanted("tier 1") {
-        let missing = match namespaces_missing() {
-            Some(why) => Some(why),
-            None => host::install_network_tools().err().map(|why| why.to_string()),
-        };
-        stages.run("tier 1", |log| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => run_tier(tiers.get("tier 1"), log),
-        });
-        stages.run("tier 1 programs", |log| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => dropin::stage(log, &["--no-guest"]),
-        });
+    if any_wanted(&["tier 1", "tier 1 programs"]) {
+        let missing = missing_for_tier_1();
+        if wanted("tier 1") {
+            stages.run("tier 1", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => run_tier(&tests, 1, log),
+            });
+        }
+        if wanted("tier 1 programs") {
+            stages.run("tier 1 programs", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => dropin::stage(log, &["--no-guest"]),
+            });
+        }
     }
-    if wanted("tier 2") {
-        let tools = host::install_guest_tools().and_then(|()| match namespaces_missing() {
-            Some(why) => Err(why.into()),
-            None => host::check_tap_access(),
-        });
-        let mut missing = tools.err().map(|why| why.to_string());
-        // The image is built by this user on this machine's network; the tests find it ready.
-        stages.run("tier 2 guest", |_| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => match Image::prepare(&workspace::target().join("guest")) {
-                Ok(image) => Ok(StageResult::Passed(image.kernel_release().to_owned())),
-                Err(error) => {
-                    missing = Some("there is no guest".to_owned());
-                    Err(error.into())
-                }
-            },
-        });
-        stages.run("tier 2", |log| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => run_tier(tiers.get("tier 2"), log),
-        });
-        stages.run("tier 2 interop", |log| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => interop::stage(log),
-        });
-        stages.run("tier 2 programs", |log| match &missing {
-            Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => dropin::stage(log, &["--only", "rxe"]),
-        });
+    if any_wanted(&["tier 2 guest", "tier 2", "tier 2 interop", "tier 2 programs"]) {
+        let missing = prepare_guest(&mut stages);
+        if wanted("tier 2") {
+            stages.run("tier 2", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => run_tier(&tests, 2, log),
+            });
+        }
+        if wanted("tier 2 interop") {
+            stages.run("tier 2 interop", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => interop::stage(log),
+            });
+        }
+        if wanted("tier 2 programs") {
+            stages.run("tier 2 programs", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => dropin::stage(log, &["--only", "rxe"]),
+            });
+        }
     }
     if wanted("cost") {
         stages.run("cost", cost::stage);
@@ -127,83 +177,161 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     stages.finish()
 }
 
+/// Prepares the guest as a stage. Returns why tests of tier 2 cannot run, if they cannot.
+fn prepare_guest(stages: &mut Stages) -> Option<String> {
+    let tools = host::install_guest_tools().and_then(|()| match namespaces_missing() {
+        Some(why) => Err(why.into()),
+        None => host::check_tap_access(),
+    });
+    let mut missing = tools.err().map(|why| why.to_string());
+    // The image is built by this user on this machine's network; the tests find it ready.
+    stages.run("tier 2 guest", |_| match &missing {
+        Some(why) => Ok(StageResult::Skipped(why.clone())),
+        None => match Image::prepare(&workspace::target().join("guest")) {
+            Ok(image) => Ok(StageResult::Passed(image.kernel_release().to_owned())),
+            Err(error) => {
+                missing = Some("there is no guest".to_owned());
+                Err(error.into())
+            }
+        },
+    });
+    missing
+}
+
+/// Returns why tests of tier 1 cannot run, if they cannot.
+fn missing_for_tier_1() -> Option<String> {
+    namespaces_missing().or_else(|| host::install_network_tools().err().map(|why| why.to_string()))
+}
+
+/// Builds the test programs and lists their tests.
+fn list(log: &Log) -> Result<Vec<Listed>> {
+    let programs = binaries::build(log)?;
+    let listed = programs.into_iter().map(|program| {
+        let tests = binaries::list(&program)?;
+        Ok((program, tests))
+    });
+    listed.collect()
+}
+
+/// Returns the tests whose full name contains `name`; the one alone whose full name it is.
+fn named(name: &str, all: Vec<Listed>) -> Vec<Listed> {
+    let is_full = all
+        .iter()
+        .any(|(program, tests)| tests.iter().any(|test| program.full_name(&test.name) == name));
+    let matches = |full: String| if is_full { full == name } else { full.contains(name) };
+    filtered(all, |program, test| matches(program.full_name(&test.name)))
+}
+
+fn with_tier(all: &[Listed], tier: Option<u32>) -> Vec<Listed> {
+    filtered(all.to_vec(), |_, test| test.tier == tier)
+}
+
+fn has_tier(all: &[Listed], tier: u32) -> bool {
+    !with_tier(all, Some(tier)).is_empty()
+}
+
+/// Returns the tests that `is_wanted` admits, without programs that have none of them.
+fn filtered(
+    all: Vec<Listed>,
+    is_wanted: impl Fn(&TestProgram, &ListedTest) -> bool,
+) -> Vec<Listed> {
+    let kept = all.into_iter().map(|(program, mut tests)| {
+        tests.retain(|test| is_wanted(&program, test));
+        (program, tests)
+    });
+    kept.filter(|(_, tests)| !tests.is_empty()).collect()
+}
+
+fn full_names(listed: &[Listed]) -> Vec<String> {
+    let names = listed
+        .iter()
+        .flat_map(|(program, tests)| tests.iter().map(|test| program.full_name(&test.name)));
+    names.collect()
+}
+
 fn passed(what: &str) -> Result<StageResult> {
     Ok(StageResult::Passed(what.to_owned()))
 }
 
-fn tier_0(
-    programs: &[TestProgram],
-    log: &Log,
-    tiers: &mut BTreeMap<String, Tier>,
-) -> Result<StageResult> {
-    let (mut total, mut faults) = (0, Vec::new());
-    for program in programs {
-        let score = match binaries::run(program, &[], false, PROGRAM_LIMIT, log) {
-            Ok(score) => score,
-            Err(fault) => {
-                faults.push(fault.to_string());
-                continue;
-            }
-        };
-        total += score.passed;
-        note_failures(program, &score, &mut faults);
-        let mut by_tier: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for ignored in score.ignored {
-            match ignored.reason.split_once(':') {
-                Some((tier, _)) if tier.starts_with("tier ") => {
-                    by_tier.entry(tier.to_owned()).or_default().push(ignored.test);
-                }
-                _ => faults.push(format!(
-                    "{}: {} is ignored and does not say `tier N: what it needs`",
-                    program.name, ignored.test
-                )),
-            }
-        }
-        for (tier, tests) in by_tier {
-            tiers.entry(tier).or_default().push((program.clone(), tests));
-        }
+/// Runs each program without its ignored tests.
+fn run_tier_0(all: &[Listed], log: &Log) -> Result<StageResult> {
+    let mut outcome = Outcome::default();
+    for (program, _) in all {
+        outcome.run(program, &[], false, log);
     }
-    conclude(total, faults)
+    outcome.conclude()
 }
 
-fn run_tier(tier: Option<&Tier>, log: &Log) -> Result<StageResult> {
-    let (mut total, mut faults) = (0, Vec::new());
-    for (program, tests) in tier.into_iter().flatten() {
-        // One at a time: these tests start programs of their own and look at the clock.
-        let mut arguments = vec!["--ignored", "--exact", "--test-threads=1"];
-        arguments.extend(tests.iter().map(String::as_str));
-        match binaries::run(program, &arguments, true, PROGRAM_LIMIT, log) {
+/// Runs those of the tests that are of a tier, by name.
+fn run_tier(all: &[Listed], tier: u32, log: &Log) -> Result<StageResult> {
+    let mut outcome = Outcome::default();
+    for (program, tests) in with_tier(all, Some(tier)) {
+        let mut arguments = vec!["--exact"];
+        if tier > 0 {
+            // One at a time: these tests start programs of their own and look at the clock.
+            arguments.extend(["--ignored", "--test-threads=1"]);
+        }
+        arguments.extend(tests.iter().map(|test| test.name.as_str()));
+        outcome.run(&program, &arguments, tier > 0, log);
+    }
+    outcome.conclude()
+}
+
+/// How the tests of a stage went.
+#[derive(Default)]
+struct Outcome {
+    passed: usize,
+    faults: Vec<String>,
+}
+
+impl Outcome {
+    fn run(&mut self, program: &TestProgram, arguments: &[&str], in_namespace: bool, log: &Log) {
+        match binaries::run(program, arguments, in_namespace, PROGRAM_LIMIT, log) {
             Ok(score) => {
-                total += score.passed;
-                note_failures(program, &score, &mut faults);
+                self.passed += score.passed;
+                if !score.failures.is_empty() {
+                    let names = score.failures.join(", ");
+                    self.faults.push(format!("{}: {names} failed", program.name));
+                }
+                for test in score.failures {
+                    log.add_repeat(format!("cargo xtask test '{}'", program.full_name(&test)));
+                }
             }
-            Err(fault) => faults.push(fault.to_string()),
+            Err(fault) => {
+                self.faults.push(fault.to_string());
+                log.add_repeat(format!("cargo xtask test '{}'", program.full_name("")));
+            }
         }
     }
-    conclude(total, faults)
-}
 
-fn note_failures(program: &TestProgram, score: &Score, faults: &mut Vec<String>) {
-    if !score.failures.is_empty() {
-        faults.push(format!("{}: {} failed", program.name, score.failures.join(", ")));
+    fn conclude(self) -> Result<StageResult> {
+        match (self.passed, self.faults.is_empty()) {
+            (0, true) => Err("there is not a single test here".into()),
+            (total, true) => passed(&format!("{total} tests")),
+            (_, false) => Err(self.faults.join("; ").into()),
+        }
     }
-}
-
-fn conclude(total: usize, faults: Vec<String>) -> Result<StageResult> {
-    if total == 0 && faults.is_empty() {
-        return Err("there is not a single test here".into());
-    }
-    if faults.is_empty() {
-        return Ok(StageResult::Passed(format!("{total} tests")));
-    }
-    Err(faults.join("; ").into())
 }
 
 fn documentation_examples(log: &Log) -> Result<StageResult> {
-    log.run(workspace::cargo().args(["test", "--workspace", "--doc"]))?;
+    let ran = log.run(workspace::cargo().args(["test", "--workspace", "--doc", "--no-fail-fast"]));
     let text = std::fs::read_to_string(log.path())?;
-    let total = binaries::score(&text).map_or(0, |score| score.passed);
-    Ok(StageResult::Passed(format!("{total} examples")))
+    let score = binaries::score(&text).unwrap_or_default();
+    for example in &score.failures {
+        log.add_repeat(repeat_of_example(example));
+    }
+    ran?;
+    passed(&format!("{} examples", score.passed))
+}
+
+/// Returns the command that runs the example again of which libtest prints this name:
+/// `crates/roce-io/src/lib.rs - wire::Frame (line 7)`.
+fn repeat_of_example(name: &str) -> String {
+    let (file, item) = name.split_once(" - ").unwrap_or((name, ""));
+    let folder = file.split("/src/").next().unwrap_or_default();
+    let package = folder.rsplit('/').next().unwrap_or_default();
+    let item = item.split(" (").next().unwrap_or_default();
+    format!("cargo test --doc --package {package} '{item}'")
 }
 
 /// Why this machine has no network namespaces for us, if it has none.
@@ -223,3 +351,92 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
 /// For each fuzz target.
 const FUZZING_TIME: Duration = Duration::from_secs(30);
+
+/// The stage that builds the test programs and lists their tests.
+const PROGRAMS: &str = "test programs";
+
+/// Names of all stages, in their order.
+const STAGES: &[&str] = &[
+    "format",
+    "clippy",
+    "documentation",
+    "layers",
+    PROGRAMS,
+    "tier 0",
+    "tier 0 documentation examples",
+    "tier 1",
+    "tier 1 programs",
+    "tier 2 guest",
+    "tier 2",
+    "tier 2 interop",
+    "tier 2 programs",
+    "cost",
+    "book",
+    "fuzz",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(programs: &[(&str, &[(&str, u32)])]) -> Vec<Listed> {
+        let listed = programs.iter().map(|(program, tests)| {
+            let tests = tests
+                .iter()
+                .map(|(name, tier)| ListedTest { name: (*name).to_owned(), tier: Some(*tier) });
+            (TestProgram::named(program), tests.collect())
+        });
+        listed.collect()
+    }
+
+    fn all() -> Vec<Listed> {
+        listed(&[
+            ("wire/wire", &[("psn::wraps", 0), ("psn::wraps_twice", 0)]),
+            ("tests/veth", &[("wraps", 1), ("other", 1)]),
+            ("tests/guest", &[("answers", 2)]),
+        ])
+    }
+
+    #[test]
+    fn a_name_selects_the_tests_of_any_tier_that_contain_it() {
+        let found = full_names(&named("wraps", all()));
+        assert_eq!(
+            found,
+            ["wire/wire::psn::wraps", "wire/wire::psn::wraps_twice", "tests/veth::wraps"]
+        );
+        assert_eq!(full_names(&named("tests/guest::", all())), ["tests/guest::answers"]);
+        assert!(named("absent", all()).is_empty());
+    }
+
+    #[test]
+    fn a_full_name_selects_one_test_even_if_another_name_begins_with_it() {
+        let found = full_names(&named("wire/wire::psn::wraps", all()));
+        assert_eq!(found, ["wire/wire::psn::wraps"]);
+    }
+
+    #[test]
+    fn a_tier_has_its_tests_and_no_program_without_one() {
+        assert_eq!(
+            full_names(&with_tier(&all(), Some(1))),
+            ["tests/veth::wraps", "tests/veth::other"]
+        );
+        assert_eq!(with_tier(&all(), Some(1)).len(), 1);
+        assert!(has_tier(&all(), 2) && !has_tier(&all(), 3));
+    }
+
+    #[test]
+    fn a_documentation_example_is_repeated_in_its_package() {
+        assert_eq!(
+            repeat_of_example("crates/roce-io/src/lib.rs - wire::Frame (line 7)"),
+            "cargo test --doc --package roce-io 'wire::Frame'"
+        );
+    }
+
+    #[test]
+    fn a_stage_is_found_by_a_part_of_its_name_and_an_unknown_one_is_refused() {
+        let options =
+            Options { name: None, no_skip: false, only: Some("no such stage".to_owned()) };
+        let refused = run(&options).unwrap_err().to_string();
+        assert!(refused.contains("tier 2 interop"), "{refused}");
+    }
+}

@@ -19,8 +19,9 @@ pub(crate) fn for_each_case(cases: u64, property: impl Fn(&mut StdRng)) {
         if let Err(why) = catch_unwind(AssertUnwindSafe(|| property(&mut random))) {
             let test = std::thread::current().name().unwrap_or("<test>").to_owned();
             eprintln!(
-                "seed {seed}\nrepeat with: ROCE_SEED={seed} cargo test -p roce-ring --test laws \
-                 -- --exact {test}"
+                "seed {seed}\nrepeat with: ROCE_SEED={seed} cargo test -p {} --test {} -- --exact {test}",
+                env!("CARGO_PKG_NAME"),
+                env!("CARGO_CRATE_NAME"),
             );
             resume_unwind(why);
         }
