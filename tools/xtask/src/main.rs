@@ -16,6 +16,7 @@ mod interop;
 mod layers;
 mod namespace;
 mod picture;
+mod rules;
 mod rxe;
 mod soak;
 mod stages;
@@ -46,6 +47,8 @@ enum Command {
     Test(test::Options),
     /// Compare the crates' dependencies with the table in ARCHITECTURE.md.
     Layers,
+    /// Print the rules of the specifications that the code follows, with their places and tests.
+    Rules(rules::Options),
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
     Interop {
         /// Passed on: `--json`, `--only TEXT`, ... (`--help` lists them).
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Layers => layers::check().map(|summary| println!("{summary}")),
+        Command::Rules(options) => rules::run(&options),
         Command::Interop { arguments } => interop::run(&arguments),
         Command::Dropin { arguments } => dropin::run(&arguments),
         Command::Rxe(options) => rxe::run(&options),

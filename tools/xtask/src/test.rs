@@ -8,7 +8,7 @@ use roce_guest::Image;
 
 use crate::binaries::{self, ListedTest, TestProgram};
 use crate::stages::{Log, StageResult, Stages};
-use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, workspace};
+use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, rules, workspace};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -109,6 +109,9 @@ fn run_stages(options: &Options) -> Result<()> {
     }
     if wanted("layers") {
         stages.run("layers", |_| layers::check().map(StageResult::Passed));
+    }
+    if wanted("rules") {
+        stages.run("rules", |_| rules::check().map(StageResult::Passed));
     }
 
     let mut tests = Vec::new();
@@ -361,6 +364,7 @@ const STAGES: &[&str] = &[
     "clippy",
     "documentation",
     "layers",
+    "rules",
     PROGRAMS,
     "tier 0",
     "tier 0 documentation examples",

@@ -1,6 +1,7 @@
 //! Where things are, and cargo.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,6 +46,24 @@ pub(crate) fn build_for_tests() -> Command {
     cargo.args(["build", "--quiet", "--profile", "test", "--workspace"]);
     cargo.args(["--lib", "--bins", "--examples"]);
     cargo
+}
+
+/// Returns the Rust files below a folder, sorted.
+///
+/// # Errors
+/// When a folder cannot be read.
+pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("target") {
+            files.append(&mut rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// What `cargo metadata` says of the workspace's own packages.
