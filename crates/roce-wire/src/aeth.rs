@@ -63,6 +63,9 @@ pub enum Syndrome {
 
 impl Syndrome {
     /// Reads the byte; values and bytes correspond one to one.
+    //= rule wire-syndrome: InfiniBand 9.3; rxe_hdr.h: aeth_syndrome
+    //# The top three bits of a syndrome tell ACK, RNR NAK and NAK apart; the others are credits, a
+    //# timer or a code.
     pub const fn from_byte(byte: u8) -> Self {
         let value = byte & 0x1f;
         match byte >> 5 {
@@ -114,6 +117,9 @@ pub enum NakCode {
 }
 
 impl NakCode {
+    //= rule wire-nak-codes: InfiniBand 9.7.5; rxe_hdr.h: aeth_syndrome
+    //# NAK codes: PSN sequence error 0, invalid request 1, remote access error 2, remote
+    //# operational error 3.
     const fn from_low_bits(value: u8) -> Self {
         match value {
             0 => Self::PsnSequence,
@@ -174,6 +180,8 @@ impl Credits {
 }
 
 /// Numbers by code, 0 ..= 30.
+//= rule wire-credits: InfiniBand 9.7.7.2
+//# Credits are encoded in five bits; 31 means that the responder does not limit the requester.
 const COUNTS: [u32; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
@@ -194,6 +202,8 @@ mod tests {
         }
     }
 
+    //= test wire-syndrome
+    //= test wire-nak-codes
     #[test]
     fn syndromes_match_captured_packets() {
         assert_eq!(Syndrome::from(0x1f), Syndrome::Ack { credits: Credits::UNLIMITED });
@@ -203,6 +213,7 @@ mod tests {
         assert_eq!(Syndrome::from(0x40), Syndrome::Reserved(0x40));
     }
 
+    //= test wire-credits
     #[test]
     fn credit_codes_but_the_last_are_in_order_of_their_counts() {
         for code in 1..31 {
@@ -229,6 +240,7 @@ mod tests {
     }
 
     proptest! {
+        //= test wire-credits
         #[test]
         fn credits_are_rounded_down_and_never_up(count: u32) {
             let said = Credits::for_count(count);

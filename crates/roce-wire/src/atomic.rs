@@ -32,6 +32,8 @@ impl AtomicEth {
     }
 
     /// Reads the header; cannot fail.
+    //= rule wire-atomic-eth: InfiniBand 9.3; rxe_hdr.h: rxe_atmeth
+    //# An AtomicETH is address, key, the value to swap in or add, and the value to compare.
     pub fn from_bytes(bytes: &[u8; ATOMIC_ETH_LEN]) -> Self {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -71,6 +73,8 @@ impl AtomicAckEth {
     }
 
     /// Reads the header; cannot fail.
+    //= rule wire-atomic-ack: InfiniBand 9.3; rxe_hdr.h: rxe_atmack
+    //# An AtomicAckETH is the value before the operation, most significant byte first.
     pub const fn from_bytes(bytes: &[u8; ATOMIC_ACK_ETH_LEN]) -> Self {
         Self { original: u64::from_be_bytes(*bytes) }
     }
@@ -92,6 +96,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test wire-atomic-eth
     #[test]
     fn fields_are_in_the_order_address_key_swap_compare() {
         let bytes: [u8; ATOMIC_ETH_LEN] = core::array::from_fn(|i| i as u8 + 1);
@@ -100,6 +105,14 @@ mod tests {
         assert_eq!(atomic.key, 0x090a_0b0c);
         assert_eq!(atomic.swap_or_add, 0x0d0e_0f10_1112_1314);
         assert_eq!(atomic.compare, 0x1516_1718_191a_1b1c);
+    }
+
+    //= test wire-atomic-ack
+    #[test]
+    fn the_original_value_stands_most_significant_byte_first() {
+        let ack = AtomicAckEth { original: 0x0102_0304_0506_0708 };
+        assert_eq!(ack.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(AtomicAckEth::from_bytes(&[1, 2, 3, 4, 5, 6, 7, 8]), ack);
     }
 
     proptest! {

@@ -20,6 +20,8 @@ impl<'a> Body<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (before_icrc, icrc) =
             bytes.split_last_chunk().ok_or(LenError::new(Layer::Icrc, ICRC_LEN, bytes.len()))?;
+        //= rule icrc-byte-order: rxe_icrc.c: rxe_icrc_generate
+        //# The ICRC is sent least significant byte first.
         let icrc = u32::from_le_bytes(*icrc);
         let (headers, rest) = Headers::parse(before_icrc)?;
         let payload = headers.split_payload(rest)?;

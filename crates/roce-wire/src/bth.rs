@@ -5,6 +5,8 @@ use crate::{KnownOpcode, Layer, LenError, Opcode, Psn, Qpn, WireError};
 /// A BTH borrowed from a packet, with unchecked fields.
 ///
 /// It has 12 bytes, so no accessor can fail or panic.
+//= rule wire-bth-reserved: InfiniBand 9.2; rxe_hdr.h: bth_init
+//# Reserved bits of the BTH are sent as zeros and ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BthView<'a>(&'a [u8; BTH_LEN]);
 
@@ -111,10 +113,15 @@ impl Bth {
     ///
     /// # Errors
     /// [`WireError::BthVersion`], [`WireError::UnknownOpcode`].
+    //= also wire-bth
     pub const fn parse(view: BthView<'_>) -> Result<Self, WireError> {
+        //= rule wire-bth-version: InfiniBand 9.6; rxe_recv.c: hdr_check
+        //# A packet whose transport header version is not 0 is dropped.
         if view.version() != 0 {
             return Err(WireError::BthVersion(view.version()));
         }
+        //= rule wire-opcode-unknown: InfiniBand 9.6; rxe_recv.c: rxe_rcv
+        //# A packet with an opcode that has no meaning is dropped.
         let Some(opcode) = KnownOpcode::new(view.opcode()) else {
             return Err(WireError::UnknownOpcode(view.opcode()));
         };
@@ -136,6 +143,8 @@ impl Bth {
     // Built in registers: the processor does not forward twelve single-byte stores to a copy of two
     // words. The copy would wait until all earlier stores, often a whole payload, are in the cache:
     // a seventh of a sender's time at path MTU 1024.
+    //= rule wire-bth: InfiniBand 9.2; rxe_hdr.h: rxe_bth
+    //# Places of the fields of the BTH.
     #[inline]
     pub const fn to_bytes(self) -> [u8; BTH_LEN] {
         let flags = ((self.solicited_event as u8) << 7)
@@ -170,6 +179,8 @@ impl Pad {
     }
 
     /// Returns the pad of a payload of `len` bytes.
+    //= rule wire-pad: InfiniBand 9.2; rxe_resp.c: prepare_ack_packet
+    //# A payload is padded with up to three zero bytes to a multiple of four bytes.
     pub const fn for_payload(len: usize) -> Self {
         Self((len.wrapping_neg() & 0b11) as u8)
     }
@@ -206,6 +217,7 @@ mod tests {
     }
 
     proptest! {
+        //= test wire-bth-reserved
         #[test]
         fn accepted_headers_are_written_unchanged(bytes in header_bytes()) {
             let (view, rest) = BthView::split(&bytes).unwrap();
@@ -221,6 +233,7 @@ mod tests {
             }
         }
 
+        //= test wire-bth
         #[test]
         fn written_headers_are_parsed_unchanged(
             code in (0u8..=0xff).prop_filter_map("unknown", |b| KnownOpcode::new(Opcode(b))),

@@ -21,6 +21,8 @@ const CE: u8 = 0b11;
 /// assert_eq!(Frame::parse(&frame)?.ecn(), Ecn::CongestionExperienced);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+//= rule wire-ecn-mark: RFC 3168 section 5
+//# A switch marks only packets of ECN-capable senders.
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
     let Ok((link, rest)) = Link::split(frame) else { return false };
     let ip_at = frame.len() - rest.len();
@@ -39,6 +41,8 @@ fn mark_ipv4(ip: &mut [u8]) -> bool {
     if *service & CE == 0 {
         return false;
     }
+    //= rule wire-ecn-checksum: RFC 1624 section 3
+    //# A changed TOS adds its difference to the header checksum.
     // The checksum is the complement of a sum, which grows by what the field grows (RFC 1624).
     let added = u32::from(CE - (*service & CE));
     let sum = u32::from(!u16::from_be_bytes([*high, *low])) + added;
@@ -74,6 +78,7 @@ mod tests {
         frame
     }
 
+    //= test wire-ecn-checksum
     #[test]
     fn a_marked_frame_is_the_one_that_a_sender_with_ce_would_have_made() {
         for peer in ["10.9.0.2", "fd00::2"] {
@@ -89,6 +94,7 @@ mod tests {
         }
     }
 
+    //= test wire-ecn-mark
     #[test]
     fn a_frame_without_ect_is_never_marked() {
         for peer in ["10.9.0.2", "fd00::2"] {

@@ -30,6 +30,8 @@ impl Deth {
     }
 
     /// Reads the header; cannot fail.
+    //= rule wire-deth: InfiniBand 9.3; rxe_hdr.h: rxe_deth
+    //# A DETH is the Q_Key, a reserved byte that is sent as zero, and the sender's queue pair.
     pub const fn from_bytes(bytes: &[u8; DETH_LEN]) -> Self {
         let [k0, k1, k2, k3, _reserved, q0, q1, q2] = *bytes;
         Self {
@@ -56,6 +58,14 @@ pub const DETH_LEN: usize = 8;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    //= test wire-deth
+    #[test]
+    fn fields_stand_in_the_order_key_reserved_byte_queue_pair() {
+        let deth = Deth { q_key: 0x0102_0304, source_qp: Qpn::new(0x06_0708).unwrap() };
+        assert_eq!(deth.to_bytes(), [1, 2, 3, 4, 0, 6, 7, 8]);
+        assert_eq!(Deth::from_bytes(&[1, 2, 3, 4, 0xff, 6, 7, 8]), deth);
+    }
 
     proptest! {
         #[test]

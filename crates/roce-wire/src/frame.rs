@@ -111,6 +111,8 @@ impl<'a> Frame<'a> {
         if usize::from(udp.length()) != datagram.len() {
             return Err(WireError::UdpLength { udp: udp.length(), ip: datagram.len() });
         }
+        //= rule wire-udp-checksum: RoCEv2, clause not known; rxe_net.c: prepare_udp_hdr
+        //# The UDP checksum may be zero over IPv6, too. One that is not zero is checked.
         // Zero means no checksum, over IPv6, too: RoCE has the ICRC.
         let carried = udp.checksum();
         if carried != 0 && !options.udp_checksum_offloaded && !ip.checksum_is_right(datagram) {
@@ -251,6 +253,8 @@ impl Ip {
                 WireError::Ipv4HeaderLength { words: ihl }
             }
         })?;
+        //= rule wire-ipv4-options-dropped: rxe_icrc.c: rxe_icrc_hdr
+        //# The IPv4 header has no options: the ICRC is defined over 20 bytes of it.
         if header.ihl() != 5 {
             return Err(WireError::Ipv4Options { words: header.ihl() });
         }
@@ -260,6 +264,8 @@ impl Ip {
                 computed: header.to_header().calc_header_checksum(),
             });
         }
+        //= rule wire-fragment-dropped: not known
+        //# A fragment is dropped.
         if header.is_fragmenting_payload() {
             return Err(WireError::Ipv4Fragment);
         }
@@ -320,6 +326,9 @@ impl Ip {
 
 impl Ecn {
     /// The low two bits of TOS or traffic class.
+    //= rule wire-ecn: RFC 3168 section 5
+    //# The low two bits of TOS or traffic class are: not ECN-capable 0, capable 1 and 2, congestion
+    //# experienced 3.
     pub const fn from_traffic_class(byte: u8) -> Self {
         match byte & 0b11 {
             0b00 => Self::NotCapable,

@@ -37,6 +37,9 @@ impl Gid {
     /// let gid = Gid::link_local_from(MacAddr([0x02, 0, 0, 0, 0, 0x2a]));
     /// assert_eq!(gid.to_string(), "fe80::ff:fe00:2a");
     /// ```
+    //= rule wire-gid-link-local: RFC 4291 appendix A
+    //# The link-local GID holds the MAC address with 0xfffe in its middle and the universal bit
+    //# inverted.
     pub const fn link_local_from(mac: MacAddr) -> Self {
         let [a, b, c, d, e, f] = mac.0;
         // The universal/local bit is stored flipped in an EUI-64 interface identifier.
@@ -55,6 +58,8 @@ impl Gid {
 }
 
 impl From<Ipv4Addr> for Gid {
+    //= rule wire-gid-ipv4: RoCEv2, clause not known; RFC 4291 section 2.5.5.2
+    //# The GID of an IPv4 address is its IPv4-mapped IPv6 address.
     fn from(address: Ipv4Addr) -> Self {
         Self(address.to_ipv6_mapped().octets())
     }
@@ -100,6 +105,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test wire-gid-link-local
     #[test]
     fn a_locally_administered_mac_clears_the_bit_in_its_gid() {
         let gid = Gid::link_local_from(MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
@@ -107,6 +113,7 @@ mod tests {
     }
 
     proptest! {
+        //= test wire-gid-ipv4
         #[test]
         fn every_ipv4_address_survives_its_gid(octets: [u8; 4]) {
             let address = Ipv4Addr::from(octets);

@@ -97,6 +97,7 @@ impl Headers {
     ///
     /// # Errors
     /// As [`split_payload`](Self::split_payload).
+    //= also wire-pad
     #[inline]
     pub fn payload_len(&self, rest_len: usize) -> Result<usize, WireError> {
         let Bth { opcode, pad, .. } = self.bth;
@@ -172,6 +173,7 @@ impl Headers {
     ///
     /// # Panics
     /// If `segment` is too short, or as [`emit`](Self::emit).
+    //= also wire-pad
     #[inline]
     pub fn emit_around(&self, segment: &mut [u8], payload_len: usize) -> usize {
         let pad = Pad::for_payload(payload_len);

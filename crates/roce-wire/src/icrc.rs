@@ -19,6 +19,8 @@ pub(crate) struct IcrcPseudoHeader {
 }
 
 impl IcrcPseudoHeader {
+    //= rule icrc-ipv4: RoCEv2, clause not known; rxe_icrc.c: rxe_icrc_hdr
+    //# TOS, TTL and header checksum of IPv4 count as ones in the ICRC.
     #[inline]
     pub(crate) fn ipv4(ip: &[u8; IPV4_LEN], udp: &[u8; UDP_LEN]) -> Self {
         let mut ip = *ip;
@@ -38,6 +40,8 @@ impl IcrcPseudoHeader {
         let mut bytes = [0; IPV6_LEN + UDP_LEN];
         bytes[..ip_len].copy_from_slice(ip);
         bytes[ip_len..ip_len + UDP_LEN].copy_from_slice(udp);
+        //= rule icrc-udp-checksum: RoCEv2, clause not known; rxe_icrc.c: rxe_icrc_hdr
+        //# The UDP checksum counts as ones in the ICRC.
         bytes[ip_len + 6..ip_len + UDP_LEN].fill(0xff); // UDP checksum
         Self { bytes, ip_len }
     }
@@ -70,6 +74,7 @@ impl IcrcPseudoHeader {
         let mut block = [0; BLOCK];
         let (front, place) = block.split_at_mut(BLOCK - packet.len());
         place.copy_from_slice(packet);
+        //= also icrc-bth
         place[4] = 0xff; // FECN, BECN and six reserved bits
         if let Some(head) = front.last_chunk_mut::<{ ONES + IPV4_LEN + UDP_LEN }>() {
             head[..ONES].fill(0xff);
@@ -163,6 +168,7 @@ impl TrainStart {
             crc ^= IDENTIFICATION[0][usize::from(high)] ^ IDENTIFICATION[1][usize::from(low)];
         }
         for (place, byte) in bth.iter().enumerate() {
+            //= also icrc-bth
             let byte = if place == 4 { 0xff } else { *byte }; // FECN, BECN, reserved bits
             crc ^= BTH[place][usize::from(byte)];
         }
@@ -252,11 +258,15 @@ pub fn expected_icrc_v1(grh: &[u8; GRH_LEN], packet: &[u8]) -> Option<u32> {
 }
 
 /// The ICRC of a RoCEv1 packet, which covers the GRH instead of IP and UDP header.
+//= rule icrc-grh: InfiniBand 7.8.1
+//# In RoCEv1 the ICRC covers the GRH in place of the IP and UDP headers.
 pub(crate) fn icrc_behind_grh(grh: &[u8; GRH_LEN], packet: &[u8]) -> u32 {
     finish(&masked_ipv6(grh), packet)
 }
 
 /// Masks an IPv6 header, or a GRH, which has the same layout.
+//= rule icrc-ipv6: RoCEv2, clause not known; rxe_icrc.c: rxe_icrc_hdr
+//# Traffic class, flow label and hop limit of IPv6 count as ones in the ICRC.
 fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
     let mut ip = *ip;
     ip[0] |= 0x0f; // traffic class, upper half
@@ -273,6 +283,9 @@ fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
 /// headers are gathered at the *end* of a block of 128 bytes, with as much of the payload as leaves
 /// a multiple of 16. Zeros before them have no effect while the register is zero, which it is after
 /// the first four of the eight bytes of ones, where the computation begins.
+//= rule icrc-crc: InfiniBand 7.8.1; RoCEv2, clause not known; rxe_icrc.c: rxe_icrc_hdr
+//# The ICRC is the CRC-32 of Ethernet over eight bytes of ones in place of a local route header,
+//# the IP and UDP headers, and the packet from its BTH to its last pad byte.
 #[inline(always)]
 fn finish(covered: &[u8], packet: &[u8]) -> u32 {
     let mut block = [0; BLOCK];
@@ -289,6 +302,8 @@ fn finish(covered: &[u8], packet: &[u8]) -> u32 {
     block[at..at + covered.len()].copy_from_slice(covered);
     let at = at + covered.len();
     block[at..at + BTH_LEN].copy_from_slice(bth);
+    //= rule icrc-bth: InfiniBand 7.8.1; rxe_icrc.c: rxe_icrc_hdr
+    //# FECN, BECN and the six reserved bits behind them count as ones in the ICRC.
     block[at + 4] = 0xff; // FECN, BECN and six reserved bits
     block[at + BTH_LEN..].copy_from_slice(near);
     let mut crc = Hasher::new_with_initial(ZERO_REGISTER);
@@ -345,6 +360,7 @@ mod tests {
         })
     }
 
+    //= test icrc-bth
     #[test]
     fn the_icrc_of_a_packet_is_the_same_in_a_train_and_alone() {
         let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i + 5 * i + 1) as u8).collect();
@@ -380,6 +396,7 @@ mod tests {
         }
     }
 
+    //= test icrc-crc
     #[test]
     fn the_icrc_of_a_packet_of_any_length_is_the_crc_of_its_contiguous_bytes() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i + 7 * i + 3) as u8).collect();

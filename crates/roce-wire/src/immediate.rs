@@ -3,6 +3,8 @@
 use crate::{Layer, LenError};
 
 /// Four bytes from application to application, by convention a big-endian number.
+//= rule wire-immediate: InfiniBand 9.3; rxe_hdr.h: rxe_immdt
+//# Immediate data are four bytes, which keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Immediate(pub [u8; 4]);
 
@@ -25,6 +27,8 @@ impl Immediate {
 }
 
 /// The key (IETH) that the receiver of a SEND with Invalidate invalidates.
+//= rule wire-ieth: InfiniBand 9.3; rxe_hdr.h: rxe_ieth
+//# The header of a SEND with Invalidate is a key, most significant byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InvalidateKey(pub u32);
 
@@ -57,6 +61,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test wire-immediate
+    //= test wire-ieth
     #[test]
     fn immediate_bytes_keep_their_order_and_a_key_stands_most_significant_first() {
         assert_eq!(Immediate([1, 2, 3, 4]).to_bytes(), [1, 2, 3, 4]);

@@ -115,4 +115,6 @@ pub use seal::{Sealer, Sealing, UdpChecksum, seal};
 pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
 
 /// The UDP destination port of every RoCEv2 packet.
+//= rule wire-udp-port: RoCEv2, clause not known; include/rdma/ib_verbs.h: ROCE_V2_UDP_DPORT
+//# Packets are sent to UDP port 4791.
 pub const ROCE_V2_PORT: u16 = 4791;

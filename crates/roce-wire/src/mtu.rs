@@ -38,11 +38,15 @@ impl PathMtu {
     }
 
     /// Creates one; `None` unless `code` is 1 ..= 5.
+    //= rule wire-mtu-codes: InfiniBand, clause not known; include/rdma/ib_verbs.h: ib_mtu
+    //# Path MTUs are 256 to 4096 bytes, with the codes 1 to 5.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.code() == code)
     }
 
     /// Returns the largest path MTU for an interface MTU of `netdev_mtu` bytes; `None` below 336.
+    //= rule wire-mtu-of-interface: rxe_param.h: eth_mtu_int_to_enum
+    //# The largest path MTU of an interface leaves 80 bytes of its MTU for headers.
     pub fn for_netdev_mtu(netdev_mtu: u32) -> Option<Self> {
         let room = netdev_mtu.checked_sub(Self::OVERHEAD)? as usize;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
@@ -69,6 +73,7 @@ impl fmt::Display for PathMtu {
 mod tests {
     use super::*;
 
+    //= test wire-mtu-codes
     #[test]
     fn bytes_and_code_name_the_same_mtu() {
         for (mtu, bytes) in PathMtu::ALL.into_iter().zip([256, 512, 1024, 2048, 4096]) {
@@ -81,6 +86,7 @@ mod tests {
         assert_eq!(PathMtu::from_bytes(1500), None);
     }
 
+    //= test wire-mtu-of-interface
     #[test]
     fn each_path_mtu_begins_80_bytes_above_itself() {
         for mtu in PathMtu::ALL {

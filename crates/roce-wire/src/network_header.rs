@@ -14,6 +14,9 @@ impl<Trust> Packet<'_, Trust> {
     ///
     /// Both versions are told apart as `ibv_init_ah_from_wc` does it: by the version in front, and by
     /// the checksum.
+    //= rule wire-network-header: RoCEv2, clause not known; rxe_resp.c: execute
+    //# 40 bytes stand in front of a received datagram: the IPv6 header, or 20 bytes and the IPv4
+    //# header.
     pub fn network_header(&self) -> [u8; GRH_LEN] {
         let frame = self.frame();
         let len = (UDP_LEN + self.bytes().len()) as u16; // an IP packet has at most 65 535

@@ -134,6 +134,8 @@ macro_rules! table {
     };
 }
 
+//= rule wire-opcodes: InfiniBand 9.2; rxe_opcode.c: rxe_opcode
+//# Codes of the operations of each service, and the extension headers behind the BTH.
 table! {
     0x00 RC_SEND_FIRST               "RC SEND First"                     Rc Send         First  []
     0x01 RC_SEND_MIDDLE              "RC SEND Middle"                    Rc Send         Middle []
@@ -354,6 +356,9 @@ impl OpcodeInfo {
     }
 
     /// Returns true if such a packet may directly follow one of `before`.
+    //= rule wire-message-order: InfiniBand 9.7.4; rxe_resp.c: check_op_seq
+    //# A message is First, Middle packets and Last of one operation, or Only. Another message
+    //# begins behind its end.
     pub fn may_follow(self, before: Option<Self>) -> bool {
         let open = before.filter(|b| b.position.opens());
         match (open, self.position) {
@@ -428,12 +433,15 @@ impl fmt::Debug for KnownOpcode {
 }
 
 /// Length of the reserved part of a CNP, in bytes.
+//= rule wire-cnp: RoCEv2, clause not known
+//# A congestion notification has opcode 0x81, BECN, and 16 reserved bytes, and is not acknowledged.
 pub const CNP_RESERVED_LEN: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    //= test wire-opcodes
     #[test]
     fn header_lengths_match_captured_packets() {
         let len = |opcode: KnownOpcode| opcode.info().headers_len();
@@ -481,6 +489,7 @@ mod tests {
         }
     }
 
+    //= test wire-message-order
     #[test]
     fn a_message_is_continued_only_by_its_own_kind() {
         let may =

@@ -99,6 +99,8 @@ impl OuterHeaders {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut ip = Ipv4Header {
                     total_len: 0,
+                    //= rule wire-dont-fragment: rxe_net.c: prepare4
+                    //# IPv4 packets are sent with the flag that forbids fragments.
                     dont_fragment: true,
                     time_to_live: self.hop_limit,
                     protocol: IpNumber::UDP,
@@ -259,6 +261,9 @@ impl VlanTag {
 /// assert_eq!(source_port_for(qpn, qpn, 0), 49441);
 /// assert_eq!(source_port_for(qpn, qpn, 0xa3d00), 64808);
 /// ```
+//= rule wire-source-port: include/rdma/ib_verbs.h: rdma_get_udp_sport
+//# The UDP source port comes from the flow label, or else from both queue pair numbers, and is
+//# 49152 or above.
 pub const fn source_port_for(local: Qpn, remote: Qpn, flow_label: u32) -> u16 {
     let label = if flow_label & 0xf_ffff != 0 {
         flow_label & 0xf_ffff
@@ -276,6 +281,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test wire-source-port
     #[test]
     fn source_ports_equal_those_of_rxe() {
         let port = |local, remote, label| {
@@ -294,6 +300,7 @@ mod tests {
     }
 
     proptest! {
+        //= test wire-source-port
         #[test]
         fn both_ends_of_a_connection_use_the_same_port(
             local in 0u32..1 << 24, remote in 0u32..1 << 24, label: u32,

@@ -46,6 +46,8 @@ impl<'a> Packet<'a, Unverified> {
     ///
     /// # Errors
     /// [`BadIcrc`]: drop the packet, and count it under [`BadIcrc::COUNTER`].
+    //= rule icrc-dropped: InfiniBand 9.6; rxe_recv.c: rxe_rcv
+    //# A packet with a wrong ICRC is dropped silently.
     #[inline]
     pub fn verify_icrc(self) -> Result<Packet<'a, Verified>, BadIcrc> {
         match self.check_icrc() {

@@ -81,6 +81,8 @@ impl PfcFrame {
 
     /// Returns the duration of that many quanta on a link of `bits_per_sec`, rounded down to
     /// nanoseconds; the longest duration if the rate is 0.
+    //= rule wire-pfc-quantum: IEEE 802.3 annex 31B
+    //# A pause quantum is the time of 512 bits.
     pub fn duration(quanta: u16, bits_per_sec: u64) -> Duration {
         let bits = u64::from(quanta) * QUANTUM_BITS;
         match (bits * 1_000_000_000).checked_div(bits_per_sec) {
@@ -90,6 +92,8 @@ impl PfcFrame {
     }
 
     /// Returns the frame, padded to the smallest length of Ethernet, without its FCS.
+    //= rule wire-pfc: IEEE 802.1Qbb
+    //# Layout of a priority flow control frame.
     pub fn to_bytes(&self) -> [u8; PFC_FRAME_LEN] {
         let mut bytes = [0; PFC_FRAME_LEN];
         bytes[..6].copy_from_slice(&DESTINATION.0);
@@ -189,6 +193,7 @@ mod tests {
         bytes
     }
 
+    //= test wire-pfc
     #[test]
     fn a_pause_of_priority_3_and_a_resume_of_priority_6_have_known_bytes() {
         let frame = PfcFrame::new(SOURCE).with(3, 0xffff).with(6, 0);
@@ -197,6 +202,7 @@ mod tests {
         assert_eq!(frame.source(), SOURCE);
     }
 
+    //= test wire-pfc-quantum
     #[test]
     fn the_longest_pause_shrinks_with_the_rate_of_the_link() {
         let longest = |gigabits: u64| PfcFrame::duration(u16::MAX, gigabits * 1_000_000_000);

@@ -51,6 +51,8 @@ impl Psn {
     }
 
     /// Returns the PSN `packets` later.
+    //= rule psn-modulo: InfiniBand 9.7.1; rxe_hdr.h: BTH_PSN_MASK
+    //# A PSN has 24 bits. Zero follows the largest.
     #[must_use]
     pub const fn advanced_by(self, packets: u32) -> Self {
         Self::wrapping(self.0.wrapping_add(packets))
@@ -64,6 +66,8 @@ impl Psn {
 
     /// Returns the number of packets from `origin` to `self`, -2^23 ..= 2^23 - 1; negative if
     /// `self` is before `origin`.
+    //= rule psn-order: InfiniBand 9.7.1; rxe_verbs.h: psn_compare
+    //# Of two PSNs that one is later to which fewer than 2^23 steps lead from the other.
     pub const fn distance_from(self, origin: Self) -> i32 {
         // Shifted to the top 24 bits, i32 does the wrapping and the sign.
         ((self.0.wrapping_sub(origin.0) << 8) as i32) >> 8
@@ -87,6 +91,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test psn-modulo
     #[test]
     fn the_successor_of_the_last_psn_is_zero() {
         assert_eq!(Psn(0x00ff_ffff).advanced_by(1), Psn(0));
@@ -100,6 +105,7 @@ mod tests {
         assert_eq!(Psn::new(0x00ff_ffff).map(Psn::get), Some(0x00ff_ffff));
     }
 
+    //= test psn-order
     #[test]
     fn half_the_modulus_away_counts_as_before() {
         assert_eq!(Psn(Psn::HALF).distance_from(Psn(0)), -(Psn::HALF as i32));
@@ -107,6 +113,7 @@ mod tests {
     }
 
     proptest! {
+        //= test psn-order
         #[test]
         fn distance_undoes_advance_within_half_the_modulus(
             start in 0..Psn::MODULUS, step in 0..Psn::HALF,

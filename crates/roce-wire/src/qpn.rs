@@ -16,8 +16,13 @@ impl Qpn {
     /// The largest number.
     pub const MAX: Self = Self(0x00ff_ffff);
     /// The destination of multicast packets.
+    //= rule wire-qpn-multicast: InfiniBand, clause not known; rxe_recv.c: hdr_check
+    //# Multicast packets are sent to queue pair 0xffffff.
+    //= untested: the transport drops packets to that number as it drops those to any unknown one
     pub const MULTICAST: Self = Self::MAX;
     /// The general services queue pair, for connection management.
+    //= rule wire-qpn-gsi: InfiniBand, clause not known; rxe_recv.c: hdr_check
+    //# Queue pair 1 is the general services interface, for connection management.
     pub const GSI: Self = Self(1);
 
     /// Creates one; `None` if `raw` needs more than 24 bits.

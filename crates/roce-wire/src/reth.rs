@@ -32,6 +32,8 @@ impl Reth {
     }
 
     /// Reads the header; cannot fail.
+    //= rule wire-reth: InfiniBand 9.3; rxe_hdr.h: rxe_reth
+    //# A RETH is address, key and length.
     pub const fn from_bytes(bytes: &[u8; RETH_LEN]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3] = *bytes;
         Self {
@@ -58,6 +60,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    //= test wire-reth
     #[test]
     fn fields_stand_in_the_order_address_key_length() {
         let reth = Reth { address: 0x0102_0304_0506_0708, key: 0x090a_0b0c, len: 0x0d0e_0f10 };

@@ -44,6 +44,8 @@ impl RnrTimer {
 }
 
 /// Durations by code, in units of 10 µs.
+//= rule wire-rnr-timer: InfiniBand 9.7.5; rxe_comp.c: rnrnak_usec
+//# Durations of the 32 codes of an RNR timer, 10 µs to 655.36 ms.
 const TENS_OF_MICROS: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -53,6 +55,7 @@ const TENS_OF_MICROS: [u32; 32] = [
 mod tests {
     use super::*;
 
+    //= test wire-rnr-timer
     #[test]
     fn every_code_but_zero_waits_longer_than_the_one_before() {
         for code in 2..32 {

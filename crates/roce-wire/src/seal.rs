@@ -292,6 +292,7 @@ impl Sealing {
         let identification = self.identification;
         let computed = self.start.and_then(|start| start.icrc(identification, packet));
         let computed = computed.unwrap_or_else(|| self.covered.icrc(identification, packet));
+        //= also icrc-byte-order
         icrc.copy_from_slice(&computed.to_le_bytes());
         self.identification = identification.wrapping_add(1);
         Ok(())

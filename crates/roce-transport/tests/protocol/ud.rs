@@ -241,6 +241,7 @@ fn datagrams_to_many_places_leave_in_order_and_reach_each() {
     }
 }
 
+//= test wire-network-header
 #[test]
 fn a_queue_pair_sends_datagrams_to_itself() {
     for ipv6 in [false, true] {
@@ -260,6 +261,7 @@ fn a_queue_pair_sends_datagrams_to_itself() {
     }
 }
 
+//= test wire-qpn-gsi
 #[test]
 fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_only() {
     let (mut world, ends, _) = pair(UD);

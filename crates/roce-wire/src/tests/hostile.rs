@@ -112,6 +112,10 @@ fn fate(sample: &Sample, at: usize, mask: u8) -> Fate {
     }
 }
 
+//= test icrc-bth
+//= test icrc-ipv6
+//= test icrc-dropped
+//= test wire-udp-port
 #[test]
 fn every_flipped_bit_is_caught_by_its_owner_or_changes_nothing() {
     let mut counters = BTreeSet::new();
@@ -169,6 +173,8 @@ fn every_flipped_bit_is_caught_by_its_owner_or_changes_nothing() {
 }
 
 /// A datagram with a right UDP checksum, which covers the bits that the ICRC does not.
+//= test icrc-udp-checksum
+//= test wire-udp-checksum
 #[test]
 fn with_a_udp_checksum_a_flip_behind_the_ip_header_is_dropped() {
     for outer in [ipv4(), ipv6()] {
@@ -217,6 +223,7 @@ fn sealed_as_is(mut segment: Vec<u8>) -> Vec<u8> {
     frame
 }
 
+//= test wire-pad
 #[test]
 fn lengths_that_disagree_with_the_opcode_are_refused() {
     for opcode in KnownOpcode::all() {
@@ -247,6 +254,8 @@ fn lengths_that_disagree_with_the_opcode_are_refused() {
     }
 }
 
+//= test wire-bth-version
+//= test wire-opcode-unknown
 #[test]
 fn unknown_opcodes_and_versions_are_refused_by_name() {
     let packet = samples::segment(&headers_of(opcode::RC_SEND_ONLY), b"hello");
@@ -273,6 +282,8 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
+//= test wire-fragment-dropped
+//= test wire-ipv4-options-dropped
 #[test]
 fn ipv4_options_and_fragments_are_refused_by_name() {
     let frame = sealed(&ipv4(), 1, &headers_of(opcode::RC_SEND_ONLY), b"hello");

@@ -24,6 +24,8 @@ fn frame(ether_type: [u8; 2], packet: &str) -> Vec<u8> {
     frame
 }
 
+//= test icrc-crc
+//= test icrc-ipv4
 #[test]
 fn a_packet_of_rxe_over_ipv4_is_read_and_its_icrc_is_right() {
     let bytes = frame([0x08, 0x00], SEND_IPV4);
@@ -35,6 +37,7 @@ fn a_packet_of_rxe_over_ipv4_is_read_and_its_icrc_is_right() {
     assert_eq!((frame.identification(), frame.source_port()), (Some(0x1234), 0xd23f));
 }
 
+//= test icrc-ipv6
 #[test]
 fn a_packet_of_rxe_over_ipv6_is_read_and_its_icrc_is_right() {
     let bytes = frame([0x86, 0xdd], ACK_IPV6);
@@ -45,6 +48,9 @@ fn a_packet_of_rxe_over_ipv6_is_read_and_its_icrc_is_right() {
     assert_eq!((packet.source(), packet.destination()), (ipv6().source, ipv6().destination));
 }
 
+//= test icrc-byte-order
+//= test wire-dont-fragment
+//= test wire-bth
 #[test]
 fn what_we_send_is_bit_for_bit_what_rxe_sends() {
     let send = sealed(&ipv4(), 0x1234, &headers_of(opcode::RC_SEND_ONLY), b"hello");
@@ -54,6 +60,8 @@ fn what_we_send_is_bit_for_bit_what_rxe_sends() {
 }
 
 /// Bits that network cards set, and that a receiver ignores.
+//= test wire-ecn
+//= test wire-bth-reserved
 #[test]
 fn oddities_of_network_cards_are_accepted() {
     let mut headers = headers_of(opcode::RC_SEND_ONLY);
@@ -70,6 +78,7 @@ fn oddities_of_network_cards_are_accepted() {
     }
 }
 
+//= test wire-cnp
 #[test]
 fn a_congestion_notification_is_a_bth_and_sixteen_zeros() {
     let outer = OuterHeaders { traffic_class: 48 << 2 | 0b10, ..ipv4() };

@@ -54,6 +54,7 @@ fn every_prefix_is_refused_as_too_short() {
     }
 }
 
+//= test icrc-grh
 #[test]
 fn what_routers_may_change_is_not_covered_and_all_else_is() {
     let original = frame(&headers_of(opcode::RC_SEND_ONLY), b"hello");
