@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use roce_fabric::{FabricConfig, Topology};
 use roce_lab::{Connection, End, FabricWorld, World, WorldConfig, default_options};
-use roce_simnet::fabric::{FabricConfig, Topology};
 use roce_simnet::{ConnectOptions, Region};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{

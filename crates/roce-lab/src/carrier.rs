@@ -1,8 +1,8 @@
 //! What carries the frames of a world: links that lose nothing of their own accord, or a fabric.
 
 use bytes::Bytes;
-use roce_simnet::fabric::{EthernetFrame, Fabric, FabricConfig, FabricEvent, Topology};
-use roce_simnet::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
+use roce_fabric::{EthernetFrame, Fabric, FabricConfig, FabricEvent, Topology};
+use roce_fabric::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
 
 use crate::host::Host;
 use crate::world::{WIRE_OVERHEAD, WorldConfig};

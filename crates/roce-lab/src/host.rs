@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_simnet::{Impairment, Time};
+use roce_fabric::{Impairment, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 

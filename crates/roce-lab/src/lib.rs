@@ -38,7 +38,7 @@ pub use lesson::{
 pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
-pub use roce_simnet::fabric::EcnMarking;
+pub use roce_fabric::EcnMarking;
 pub use roce_simnet::traffic::{FlowResult, FlowSizes, Recovery};
 pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};

@@ -4,8 +4,8 @@ mod plot;
 
 use std::time::Duration;
 
+use roce_fabric::LinkConfig;
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig, test_data};
-use roce_simnet::LinkConfig;
 use roce_wire::PathMtu;
 
 use crate::ring::{Ring, RingError, RingOptions};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_simnet::fabric::{EthernetFrame, Fabric};
-use roce_simnet::{Fate, Impairment, LinkConfig, Time};
+use roce_fabric::{EthernetFrame, Fabric};
+use roce_fabric::{Fate, Impairment, LinkConfig, Time};
 use roce_transport::{
     Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
     SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, SwitchConfig, Topology};
 use roce_lab::{
     ConnectOptions, Connection, End, FabricWorld, Region, World, WorldConfig, default_options,
 };
-use roce_simnet::fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, SwitchConfig, Topology};
 use roce_simnet::traffic::{CongestionModel, Simulation, SimulationConfig, incast};
 use roce_transport::congestion::{
     CongestionAlgorithm, CongestionConfig, EcnParameters, SwiftParameters,

@@ -1,6 +1,6 @@
 //! A frame on its way through the switch.
 
-use roce_simnet::fabric::{FabricFrame, SwitchFrame};
+use roce_fabric::{FabricFrame, SwitchFrame};
 
 /// A frame for one port, with its VLAN tags.
 #[derive(Clone, Debug, PartialEq, Eq)]

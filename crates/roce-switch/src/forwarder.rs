@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce_simnet::Time;
-use roce_simnet::fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Topology};
+use roce_fabric::Time;
+use roce_fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Topology};
 use roce_wire::{MacAddr, PfcFrame};
 
 use crate::ethernet_frame::{ETHERNET_LEN, EthernetFrame, class_of};

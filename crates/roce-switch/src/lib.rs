@@ -1,5 +1,5 @@
 //! A switch between real interfaces: frames of packet sockets pass the queues of
-//! [`roce_simnet::fabric`], which a clock drives.
+//! [`roce_fabric`], which a clock drives.
 //!
 //! [`SoftwareSwitch`] has the interfaces and the loop. [`Forwarder`] has everything else, without
 //! clock and I/O: the addresses that it has learned, the model of the links and queues, and the
@@ -40,7 +40,7 @@ mod report;
 mod settings;
 mod software_switch;
 
-pub use roce_simnet::fabric::{
+pub use roce_fabric::{
     CLASSES, ClassScheduling, EcnMarking, PfcConfig, PortCounters, SwitchConfig,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use roce_simnet::Time;
+use roce_fabric::Time;
 use roce_wire::MacAddr;
 
 /// Addresses that have been seen as sources, with their ports.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::fabric::PortCounters;
+use roce_fabric::PortCounters;
 
 /// What a switch has done since its start.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::fabric::SwitchConfig;
+use roce_fabric::SwitchConfig;
 
 /// Parameters of a switch between real interfaces.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //! It compares the table of crates in `ARCHITECTURE.md` with `cargo metadata`. A row reads
 //!
 //! ```text
-//! | `roce-io` | 1 | roce-wire, roce-simnet (tests) |
+//! | `roce-io` | 1 | roce-wire, roce-netns (tests) |
 //! ```
 //!
 //! crate, level, and the crates it uses: `(tests)` after a name allows it to tests only, `all`

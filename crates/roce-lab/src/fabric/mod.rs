@@ -4,9 +4,7 @@ mod plot;
 
 use std::time::Duration;
 
-use roce_simnet::fabric::{
-    CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology,
-};
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology};
 use roce_simnet::traffic::{
     self, CongestionModel, FlowSizes, FlowSpec, Recovery, Results, Simulation, SimulationConfig,
     TimelyParams, Trace,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::Impairment;
+use roce_fabric::Impairment;
 use roce_wire::{FaultAction, FaultRule, PacketKind, PacketSelector, Which};
 use serde::Deserialize;
 

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology};
 use roce_simnet::ConnectOptions;
-use roce_simnet::fabric::{
-    CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology,
-};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
 use roce_transport::{AckTimeout, EndpointConfig, PeerWindowConfig, QpCap, WindowConfig};
 use roce_wire::PathMtu;

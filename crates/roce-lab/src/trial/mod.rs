@@ -9,8 +9,8 @@ mod statement;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use roce_fabric::CLASSES;
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
-use roce_simnet::fabric::CLASSES;
 use roce_transport::Instant;
 use roce_wire::{MacAddr, PfcFrame};
 

@@ -9,7 +9,7 @@ use roce_transport::congestion::{
 };
 
 use super::{PatchedTimely, TimelyParams};
-use crate::Time;
+use roce_fabric::Time;
 
 /// Congestion control of all flows.
 #[derive(Clone, Debug, PartialEq)]

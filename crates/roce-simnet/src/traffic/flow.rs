@@ -7,7 +7,7 @@ use roce_transport::congestion::NotificationPoint;
 
 use super::control::RateControl;
 use super::round_trip::{RoundTrip, Timeouts};
-use crate::Time;
+use roce_fabric::Time;
 
 /// Reaction of a flow's ends to a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! Modelled traffic over a [`fabric`](crate::fabric): flows with rates, CNPs, ACKs and recovery, but
+//! Modelled traffic over a [`Fabric`](roce_fabric::Fabric): flows with rates, CNPs, ACKs and recovery, but
 //! without bytes.
 //!
 //! A flow's packets are numbers. Its host paces them at the rate of the congestion control, the

@@ -1,7 +1,7 @@
 //! A packet of modelled traffic: its length and what the ends need, without bytes.
 
-use crate::Time;
-use crate::fabric::{FabricFrame, SwitchFrame};
+use roce_fabric::Time;
+use roce_fabric::{FabricFrame, SwitchFrame};
 
 /// Class of data.
 pub(super) const DATA_CLASS: usize = 3;

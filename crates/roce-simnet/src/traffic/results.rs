@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{FlowSpec, QueueStats};
-use crate::Time;
-use crate::fabric::{FabricCounters, PortCounters};
+use roce_fabric::Time;
+use roce_fabric::{FabricCounters, PortCounters};
 
 /// Results of a [`Simulation`](super::Simulation).
 #[derive(Clone, Debug, PartialEq)]

@@ -12,8 +12,8 @@ use super::packet::{CONTROL_BYTES, DATA_CLASS, Kind, Packet};
 use super::round_trip::Timeouts;
 use super::trace::Trace;
 use super::{FlowResult, Results};
-use crate::Time;
-use crate::fabric::{Fabric, FabricConfig, FabricEvent, Topology};
+use roce_fabric::Time;
+use roce_fabric::{Fabric, FabricConfig, FabricEvent, Topology};
 
 /// Parameters of a [`Simulation`].
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl SimulationConfig {
 /// # Example
 /// Two flows into one host share its link.
 /// ```
-/// use roce_simnet::fabric::Topology;
+/// use roce_fabric::Topology;
 /// use roce_simnet::traffic::{Simulation, SimulationConfig, incast};
 /// use std::time::Duration;
 ///

@@ -5,9 +5,7 @@ use std::time::Duration;
 use roce_transport::congestion::EcnParameters;
 
 use super::*;
-use crate::fabric::{
-    CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology,
-};
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology};
 
 const GBIT: u64 = 1_000_000_000;
 const DELAY: Duration = Duration::from_micros(1);
@@ -244,7 +242,7 @@ fn a_ring_allreduce_forwards_only_what_arrived() {
     let results = Simulation::new(topology, SimulationConfig::default(), flows).run(LIMIT);
     assert_eq!(finished(&results), 4);
     // Six steps of 250 KB: at least their time on the link, at most that and a few latencies.
-    let micros = (results.time - crate::Time::START).as_nanos() as f64 / 1000.0;
+    let micros = (results.time - roce_fabric::Time::START).as_nanos() as f64 / 1000.0;
     let least = 6.0 * 250_000.0 * 8.0 / 100_000.0;
     assert!((least..least * 1.35).contains(&micros), "{micros:.1} us of at least {least}");
 }

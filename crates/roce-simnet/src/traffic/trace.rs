@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::flow::Flow;
 use super::packet::{DATA_CLASS, Packet};
-use crate::Time;
-use crate::fabric::Fabric;
+use roce_fabric::Fabric;
+use roce_fabric::Time;
 
 /// Samples of a run, at equal distances.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::FlowSpec;
-use crate::{SplitMix64, Time};
+use roce_fabric::{SplitMix64, Time};
 
 /// Returns flows from hosts 1 to `senders` to host 0, of so many bytes each.
 pub fn incast(senders: usize, bytes: u64) -> Vec<FlowSpec> {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::fabric::{
-    CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig, Topology,
-};
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig, Topology};
 use roce_simnet::traffic::{
     CnpTiming, CongestionModel, QueueStats, Simulation, SimulationConfig, incast,
 };

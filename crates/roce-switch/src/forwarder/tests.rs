@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use roce_simnet::fabric::{EcnMarking, PfcConfig, SwitchConfig};
+use roce_fabric::{EcnMarking, PfcConfig, SwitchConfig};
 use std::collections::VecDeque;
 
 /// 1000 bytes with their 24 bytes of overhead take 1.024 ms on a line.

@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, Region, Rights};
+use roce_fabric::{Fate, Impairment};
+use roce_simnet::{Region, Rights};
 use roce_transport::{AsyncEvent, CompletionStatus, QpState, SendWr, WrData};
 use roce_wire::{GRH_LEN, NakCode, Service, Syndrome};
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, LinkConfig};
+use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{EndpointConfig, QpState};
 use roce_wire::{
     Credits, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, NakCode, PathMtu, Psn, Qpn, Reth,

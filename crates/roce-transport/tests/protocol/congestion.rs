@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{PathMtu, Psn, opcode};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{Options, connect};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::LinkConfig;
+use roce_fabric::LinkConfig;
 use roce_transport::{CompletionStatus, Instant, QpState};
 
 use crate::common::connection::{End, Options, connect};

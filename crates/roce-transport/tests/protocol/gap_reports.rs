@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig, Rights};
+use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_simnet::Rights;
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{GapReport, GapRun, MAX_GAP_REPORT_LEN, PathMtu, Psn, opcode};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{Endpoint, EndpointConfig, WindowConfig};
 use roce_wire::{NakCode, PathMtu, Psn, opcode};
 

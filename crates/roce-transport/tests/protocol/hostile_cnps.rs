@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use roce_simnet::LinkConfig;
+use roce_fabric::LinkConfig;
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{BTH_LEN, Headers, PathMtu, Psn, Qpn, opcode};

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment};
+use roce_fabric::{Fate, Impairment};
 use roce_wire::{
     BTH_LEN, GapReport, GapRun, Headers, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS, Psn, Qpn, opcode,
 };

@@ -1,7 +1,8 @@
 //! The bytes of kept packets: within the budget of the endpoint whatever its peers send, and given back
 //! entirely however a queue pair ends.
 
-use roce_simnet::{Fate, Impairment, Region, Rights};
+use roce_fabric::{Fate, Impairment};
+use roce_simnet::{Region, Rights};
 use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, opcode};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig, Region, Rights};
+use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_simnet::{Region, Rights};
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, Syndrome, opcode};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, LinkConfig};
+use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{CompletionStatus, Endpoint, EndpointConfig, Instant, PeerWindowConfig};
 use roce_wire::{PathMtu, Psn, Reth};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, Service};
 use roce_wire::{Headers, PathMtu, Psn, Reth, opcode};

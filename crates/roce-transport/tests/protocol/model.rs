@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_simnet::{Impairment, ImpairmentRates};
+use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 
 use crate::common::connection::{End, Options, PD, connect};

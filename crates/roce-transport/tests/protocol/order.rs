@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, LinkConfig};
+use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{
     AsyncEvent, CompletionStatus, CqHandle, QpAttributes, QpState, RemoteAddr, SendOperation,
     SendWr, SgList, WrData,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_simnet::{Impairment, ImpairmentRates};
+use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{
     CompletionStatus, Instant, PeerWindowConfig, QpState, RecvWr, SendOperation, SendWr,
     WindowConfig,
@@ -432,7 +432,7 @@ fn requests_that_the_interface_takes_late_are_sent_and_complete() {
 #[test]
 fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_responses() {
     // A peer that works off a packet in 33 µs; an ACK timeout is 15 packets, and there is no retry.
-    let link = roce_simnet::LinkConfig {
+    let link = roce_fabric::LinkConfig {
         latency: Duration::from_micros(1),
         bits_per_sec: Some(62_000_000),
         queue_frames: usize::MAX,

@@ -1,7 +1,7 @@
 //! An application that calls anything at any time: refused or done, never a panic.
 
 use proptest::prelude::*;
-use roce_simnet::{Impairment, ImpairmentRates};
+use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 

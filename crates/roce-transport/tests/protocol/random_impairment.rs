@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::{PathMtu, Psn, Syndrome};
 
 use crate::common::connection::{Options, connect};

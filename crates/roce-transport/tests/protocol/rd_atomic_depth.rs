@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::LinkConfig;
+use roce_fabric::LinkConfig;
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Operation, Psn, Reth, opcode};
 

@@ -1,6 +1,6 @@
 //! Responses that no honest peer sends: they complete nothing that was not done.
 
-use roce_simnet::{Fate, Impairment};
+use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{KnownOpcode, NakCode, Psn, Syndrome, opcode};
 

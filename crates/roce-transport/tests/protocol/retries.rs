@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment};
+use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 
 use crate::common::connection::{Options, connect};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{CompletionStatus, EndpointConfig, QpState, SendOperation, SendWr};
 use roce_wire::{Psn, RnrTimer, Syndrome};
 

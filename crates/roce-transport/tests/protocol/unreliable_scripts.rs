@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_simnet::{Fate, Impairment, LinkConfig};
+use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_wire::Service;
 
 use crate::common::connection::{Options, connect};

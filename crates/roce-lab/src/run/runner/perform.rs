@@ -1,6 +1,6 @@
 //! Actions of a script.
 
-use roce_simnet::{Impairment, ImpairmentRates};
+use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{
     Destination, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, Service, SgList,
 };

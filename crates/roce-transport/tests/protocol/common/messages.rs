@@ -1,7 +1,8 @@
 //! Messages of a service without acknowledgements, and what may become of each: it is delivered
 //! whole or not at all, never mixed with another, and over UC once and in order.
 
-use roce_simnet::{Fate, Region, Rights, fill_synthetic};
+use roce_fabric::Fate;
+use roce_simnet::{Region, Rights, fill_synthetic};
 use roce_transport::{Completion, CompletionOperation, CompletionStatus, SendOperation, SendWr};
 use roce_wire::{GRH_LEN, ICRC_LEN, KnownOpcode, Pad, Service, opcode};
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roce_simnet::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
+use roce_fabric::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
 use roce_transport::{
     AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PacketSealer,
     PathHandle, TransmitLimits, TransmitQueue,

@@ -56,7 +56,7 @@ pub struct NetworkStats {
 /// A switch forwards by the frame's first six bytes, from a table that the test writes; an
 /// address that is not in the table goes to every other port.
 /// ```
-/// use roce_simnet::{LinkConfig, Network, Time};
+/// use roce_fabric::{LinkConfig, Network, Time};
 ///
 /// let mut network = Network::new();
 /// let switch = network.add_switch();

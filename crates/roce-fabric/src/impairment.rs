@@ -53,7 +53,7 @@ pub struct ImpairmentRates {
 /// Rules, then a script for the first frames, then random fates. By default every frame passes.
 ///
 /// ```
-/// use roce_simnet::{Fate, Impairment, ImpairmentRates};
+/// use roce_fabric::{Fate, Impairment, ImpairmentRates};
 ///
 /// let lossy = ImpairmentRates { drop: 0.5, ..ImpairmentRates::default() };
 /// let mut fates = Impairment::scripted([Fate::Pass, Fate::Drop]).then_random(7, lossy);

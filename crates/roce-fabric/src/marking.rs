@@ -3,7 +3,7 @@
 /// Thresholds of ECN marking by random early detection (RED), on the queue's present length.
 ///
 /// ```
-/// use roce_simnet::fabric::EcnMarking;
+/// use roce_fabric::EcnMarking;
 ///
 /// let marking = EcnMarking { kmin: 5_000, kmax: 200_000, pmax: 0.01 };
 /// assert_eq!(marking.probability(5_000), 0.0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// hosts by their index among the hosts.
 ///
 /// ```
-/// use roce_simnet::fabric::Topology;
+/// use roce_fabric::Topology;
 /// use std::time::Duration;
 ///
 /// let two_tier = Topology::leaf_spine(4, 2, 8, 100_000_000_000, Duration::from_micros(1));
@@ -166,7 +166,7 @@ impl Topology {
     }
 
     /// Returns for each node and host the links of all shortest paths, over links that are up.
-    pub(super) fn routes(&self, up: &[bool]) -> Vec<Vec<Vec<usize>>> {
+    pub(crate) fn routes(&self, up: &[bool]) -> Vec<Vec<Vec<usize>>> {
         let mut neighbours = vec![Vec::new(); self.nodes()];
         for (id, link) in self.links.iter().enumerate().filter(|(id, _)| up[*id]) {
             neighbours[link.ends[0]].push((link.ends[1], id));

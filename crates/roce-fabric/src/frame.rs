@@ -1,6 +1,6 @@
 //! What a switch and a fabric need to know about a frame.
 
-/// A frame as a [`Switch`](super::Switch) handles it.
+/// A frame as a [`Switch`](crate::Switch) handles it.
 pub trait SwitchFrame {
     /// Returns the length in bytes that buffers count.
     fn len(&self) -> u64;
@@ -20,7 +20,7 @@ pub trait SwitchFrame {
     fn mark_ce(&mut self);
 }
 
-/// A frame as a [`Fabric`](super::Fabric) routes it.
+/// A frame as a [`Fabric`](crate::Fabric) routes it.
 pub trait FabricFrame: SwitchFrame {
     /// Returns the index of the destination among the hosts.
     fn destination(&self) -> usize;

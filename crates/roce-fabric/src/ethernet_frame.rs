@@ -3,14 +3,14 @@
 use bytes::{Bytes, BytesMut};
 use roce_wire::Ecn;
 
-use super::{FabricFrame, SwitchFrame};
+use crate::{FabricFrame, SwitchFrame};
 
-/// An Ethernet frame with its bytes, for engines as hosts of a [`Fabric`](super::Fabric).
+/// An Ethernet frame with its bytes, for engines as hosts of a [`Fabric`](crate::Fabric).
 ///
 /// A switch that marks it rewrites the IP header, as [`roce_wire::mark_congestion`] does.
 ///
 /// ```
-/// use roce_simnet::fabric::{EthernetFrame, SwitchFrame};
+/// use roce_fabric::{EthernetFrame, SwitchFrame};
 /// use roce_wire::{Bth, Ecn, Headers, OuterHeaders, Psn, Qpn, UdpChecksum, opcode, seal};
 ///
 /// let mut outer = OuterHeaders::new("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use roce_wire::{MacAddr, PfcFrame};
 
-use super::output_port::OutputPort;
-use super::shared_buffer::SharedBuffer;
-use super::{CLASSES, ClassScheduling, EcnMarking, SwitchFrame};
+use crate::output_port::OutputPort;
+use crate::shared_buffer::SharedBuffer;
+use crate::{CLASSES, ClassScheduling, EcnMarking, SwitchFrame};
 use crate::{SplitMix64, Time};
 
 /// Parameters of a switch.
@@ -171,8 +171,8 @@ pub enum Output<F> {
 /// # Example
 /// A port that a frame of 1000 bytes overfills tells its other end to pause class 3.
 /// ```
-/// use roce_simnet::Time;
-/// use roce_simnet::fabric::{Output, PfcConfig, Switch, SwitchConfig, SwitchFrame};
+/// use roce_fabric::Time;
+/// use roce_fabric::{Output, PfcConfig, Switch, SwitchConfig, SwitchFrame};
 ///
 /// struct Frame;
 /// impl SwitchFrame for Frame {

@@ -8,7 +8,7 @@ use crate::{Impairment, Time};
 /// What a link is made of; both directions alike.
 ///
 /// ```
-/// use roce_simnet::LinkConfig;
+/// use roce_fabric::LinkConfig;
 /// use std::time::Duration;
 ///
 /// let slow = LinkConfig { bits_per_sec: Some(1_000_000), ..LinkConfig::default() };

@@ -3,7 +3,7 @@
 /// A small seeded random number generator (SplitMix64); not for secrets.
 ///
 /// ```
-/// use roce_simnet::SplitMix64;
+/// use roce_fabric::SplitMix64;
 ///
 /// let (mut one, mut two) = (SplitMix64::new(7), SplitMix64::new(7));
 /// assert_eq!(one.next_u64(), two.next_u64());

@@ -5,8 +5,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use roce_wire::{PFC_FRAME_LEN, PfcFrame};
 
-use super::output_port::OutputPort;
-use super::{
+use crate::output_port::OutputPort;
+use crate::{
     CLASSES, ClassScheduling, FabricFrame, Output, PortCounters, Switch, SwitchConfig, Topology,
 };
 use crate::{SplitMix64, Time};
@@ -102,8 +102,8 @@ pub struct FabricCounters {
 ///
 /// # Example
 /// ```
-/// use roce_simnet::Time;
-/// use roce_simnet::fabric::*;
+/// use roce_fabric::Time;
+/// use roce_fabric::*;
 /// use std::time::Duration;
 ///
 /// #[derive(Debug, PartialEq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A moment of virtual time, in nanoseconds since the network was made.
 ///
 /// ```
-/// use roce_simnet::Time;
+/// use roce_fabric::Time;
 /// use std::time::Duration;
 ///
 /// let later = Time::START + Duration::from_micros(3);

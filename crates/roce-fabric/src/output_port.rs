@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use roce_wire::PfcFrame;
 
-use super::{CLASSES, SwitchFrame};
 use crate::Time;
+use crate::{CLASSES, SwitchFrame};
 
 /// How a class shares its port with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ClassScheduling {
 
 /// Queues of a port towards one link.
 #[derive(Debug)]
-pub(super) struct OutputPort<F> {
+pub(crate) struct OutputPort<F> {
     queues: [Queue<F>; CLASSES],
     scheduling: [ClassScheduling; CLASSES],
     /// Weighted class whose turn it is.
@@ -65,21 +65,21 @@ impl<F> Default for Queue<F> {
 }
 
 impl<F: SwitchFrame> OutputPort<F> {
-    pub(super) fn new(bits_per_sec: u64, scheduling: [ClassScheduling; CLASSES]) -> Self {
+    pub(crate) fn new(bits_per_sec: u64, scheduling: [ClassScheduling; CLASSES]) -> Self {
         let queues = std::array::from_fn(|_| Queue::default());
         Self { queues, scheduling, turn: 0, bits_per_sec, frames: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    pub(super) fn bytes(&self, class: usize) -> u64 {
+    pub(crate) fn bytes(&self, class: usize) -> u64 {
         self.queues[class].bytes
     }
 
     /// Queues a frame that came in by port `ingress`.
-    pub(super) fn push(&mut self, now: Time, class: usize, frame: F, ingress: usize) {
+    pub(crate) fn push(&mut self, now: Time, class: usize, frame: F, ingress: usize) {
         let queue = &mut self.queues[class];
         if queue.frames.is_empty() {
             queue.paused_since = queue.paused_since.max(now);
@@ -90,7 +90,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Takes the frame that leaves next, with the port that it came in by and its class.
-    pub(super) fn pop(&mut self, now: Time) -> Option<(F, usize, usize)> {
+    pub(crate) fn pop(&mut self, now: Time) -> Option<(F, usize, usize)> {
         if self.frames == 0 {
             return None;
         }
@@ -126,7 +126,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Takes all frames of a class.
-    pub(super) fn flush(&mut self, class: usize) -> impl Iterator<Item = (F, usize)> {
+    pub(crate) fn flush(&mut self, class: usize) -> impl Iterator<Item = (F, usize)> {
         let queue = &mut self.queues[class];
         queue.bytes = 0;
         queue.deficit = 0;
@@ -136,7 +136,7 @@ impl<F: SwitchFrame> OutputPort<F> {
 
     /// Applies a pause frame of the other end. Returns the classes that were not paused and now
     /// are, as a bit mask.
-    pub(super) fn pause(&mut self, now: Time, pause: &PfcFrame) -> u8 {
+    pub(crate) fn pause(&mut self, now: Time, pause: &PfcFrame) -> u8 {
         let mut newly = 0;
         for class in 0..CLASSES {
             let Some(quanta) = pause.quanta(class as u8) else { continue };
@@ -156,23 +156,23 @@ impl<F: SwitchFrame> OutputPort<F> {
         newly
     }
 
-    pub(super) fn is_paused(&self, now: Time, class: usize) -> bool {
+    pub(crate) fn is_paused(&self, now: Time, class: usize) -> bool {
         let queue = &self.queues[class];
         !queue.ignores_pauses && queue.paused_until.is_some_and(|until| now < until)
     }
 
     /// Returns true if the watchdog ignores pauses of the class.
-    pub(super) fn ignores_pauses(&self, class: usize) -> bool {
+    pub(crate) fn ignores_pauses(&self, class: usize) -> bool {
         self.queues[class].ignores_pauses
     }
 
     /// Returns when the next pause ends.
-    pub(super) fn next_resume(&self) -> Option<Time> {
+    pub(crate) fn next_resume(&self) -> Option<Time> {
         self.queues.iter().filter_map(|queue| queue.paused_until).min()
     }
 
     /// Returns the earliest time at which [`expire`](Self::expire) can find a queue.
-    pub(super) fn next_expiry(&self, limit: Duration) -> Option<Time> {
+    pub(crate) fn next_expiry(&self, limit: Duration) -> Option<Time> {
         let paused = self
             .queues
             .iter()
@@ -181,7 +181,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Ends pauses whose time is over.
-    pub(super) fn end_pauses(&mut self, now: Time) {
+    pub(crate) fn end_pauses(&mut self, now: Time) {
         for queue in &mut self.queues {
             if queue.paused_until.is_some_and(|until| until <= now) {
                 queue.paused_until = None;
@@ -192,7 +192,7 @@ impl<F: SwitchFrame> OutputPort<F> {
 
     /// Returns the classes whose frames have waited for `limit` in one pause, and ignores pauses
     /// of them from now on, until the other end resumes the class or its pause ends.
-    pub(super) fn expire(&mut self, now: Time, limit: Duration) -> Vec<usize> {
+    pub(crate) fn expire(&mut self, now: Time, limit: Duration) -> Vec<usize> {
         let mut expired = Vec::new();
         for (class, queue) in self.queues.iter_mut().enumerate() {
             let paused = queue.paused_until.is_some_and(|until| now < until);
@@ -233,7 +233,7 @@ const QUANTUM_BYTES: u64 = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::test_frame::TestFrame;
+    use crate::test_frame::TestFrame;
     use roce_wire::MacAddr;
 
     fn port(scheduling: [ClassScheduling; CLASSES]) -> OutputPort<TestFrame> {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::test_frame::TestFrame;
 use super::*;
-use crate::{SplitMix64, Time};
+use crate::test_frame::TestFrame;
 
 const RATE: u64 = 10_000_000_000;
 const DELAY: Duration = Duration::from_micros(1);

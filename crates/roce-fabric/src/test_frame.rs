@@ -1,6 +1,6 @@
 //! A frame for tests.
 
-use super::{FabricFrame, SwitchFrame};
+use crate::{FabricFrame, SwitchFrame};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TestFrame {
