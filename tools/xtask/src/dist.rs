@@ -51,9 +51,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.check { check::run(&package) } else { Ok(()) }
 }
 
-/// The packages that an installation has the programs and libraries of.
-const PACKAGES: [&str; 3] = ["roce", "roce-ibverbs", "roce-preload"];
-
 /// Builds the packages and returns the folder of the result.
 fn build(dev: bool) -> Result<PathBuf> {
     let mut cargo = match dev {
@@ -61,7 +58,7 @@ fn build(dev: bool) -> Result<PathBuf> {
         false => {
             let mut cargo = workspace::cargo();
             cargo.args(["build", "--quiet", "--release"]);
-            cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+            cargo.args(licences::PACKAGES.iter().flat_map(|package| ["--package", package]));
             cargo
         }
     };

@@ -1,4 +1,5 @@
-//! The layer check: dependencies between crates point to lower levels only.
+//! The layer check: dependencies between crates point to lower levels only, and files of a crate do
+//! not use each other in circles.
 //!
 //! It compares the table of crates in `ARCHITECTURE.md` with `cargo metadata`. A row reads
 //!
@@ -9,13 +10,40 @@
 //! crate, level, and the crates it uses: `(tests)` after a name allows it to tests only, `all`
 //! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
 //! dependency of code that is not a test points to a lower level.
+//!
+//! [`file_graph`] says what a use between files is; `tools/xtask/circles.toml` has the circles that
+//! are admitted.
+
+mod circles;
+mod file_graph;
+mod module_tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use clap::Args;
 use serde_json::Value;
 
 use crate::{Result, workspace};
+
+/// What `cargo xtask layers` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Print what the files in the circles of this crate use of each other, and check nothing.
+    #[arg(long, value_name = "CRATE")]
+    circles: Option<String>,
+}
+
+/// Checks, or prints the circles of a crate.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match &options.circles {
+        Some(name) => circles::print_uses(&workspace::metadata()?, name),
+        None => check().map(|summary| println!("{summary}")),
+    }
+}
 
 /// What a crate uses, by name; true when tests alone do.
 type Uses = BTreeMap<String, bool>;
@@ -43,13 +71,15 @@ pub(crate) fn check() -> Result<String> {
     if rules.is_empty() {
         return Err("ARCHITECTURE.md has no table `| crate | level | may use |`".into());
     }
-    let crates = crates_in(&workspace::metadata()?);
+    let metadata = workspace::metadata()?;
+    let crates = crates_in(&metadata);
     let differences = compare(&rules, &crates);
-    if differences.is_empty() {
-        let count: usize = crates.values().map(Uses::len).sum();
-        return Ok(format!("{} crates, {count} dependencies, all to lower levels", crates.len()));
+    if !differences.is_empty() {
+        return Err(differences.join("\n").into());
     }
-    Err(differences.join("\n").into())
+    let files = circles::check(&metadata)?;
+    let count: usize = crates.values().map(Uses::len).sum();
+    Ok(format!("{} crates, {count} dependencies, all to lower levels; {files}", crates.len()))
 }
 
 /// The rows of the table of crates. Other tables of the page have no level in the second column.

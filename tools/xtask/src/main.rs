@@ -16,6 +16,7 @@ mod interop;
 mod layers;
 mod namespace;
 mod picture;
+mod result;
 mod rules;
 mod rxe;
 mod soak;
@@ -23,14 +24,12 @@ mod stages;
 mod test;
 mod workspace;
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The result of a command; errors are shown to the user.
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use self::result::Result;
 
 /// Maintainers' commands.
 #[derive(Debug, Parser)]
@@ -45,8 +44,9 @@ enum Command {
     /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing. Or run
     /// the tests of a name.
     Test(test::Options),
-    /// Compare the crates' dependencies with the table in ARCHITECTURE.md.
-    Layers,
+    /// Compare the crates' dependencies with the table in ARCHITECTURE.md, and the circles of their
+    /// files with tools/xtask/circles.toml.
+    Layers(layers::Options),
     /// Print the rules of the specifications that the code follows, with their places and tests.
     Rules(rules::Options),
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
@@ -105,7 +105,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Layers => layers::check().map(|summary| println!("{summary}")),
+        Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
         Command::Interop { arguments } => interop::run(&arguments),
         Command::Dropin { arguments } => dropin::run(&arguments),

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::PACKAGES;
 use crate::{Result, workspace};
 
 /// Returns the licences of this project's own code.
@@ -115,6 +114,9 @@ fn texts_in(folder: &Path) -> Result<Vec<String>> {
     texts.dedup();
     Ok(texts)
 }
+
+/// The packages that an installation has the programs and libraries of.
+pub(super) const PACKAGES: [&str; 3] = ["roce", "roce-ibverbs", "roce-preload"];
 
 #[cfg(test)]
 mod tests {
