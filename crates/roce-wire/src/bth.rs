@@ -163,6 +163,12 @@ impl Bth {
         back.copy_from_slice(&back_word.to_be_bytes());
         bytes
     }
+
+    /// Sets AckReq and PSN of a header that is written, in which nothing else changes: what differs between
+    /// the packets in the middle of a message.
+    pub fn set_ack_request_and_psn(bytes: &mut [u8; BTH_LEN], ack_request: bool, psn: Psn) {
+        bytes[8..].copy_from_slice(&((ack_request as u32) << 31 | psn.get()).to_be_bytes());
+    }
 }
 
 /// Number of zero bytes after the payload that make its length a multiple of 4, 0 ..= 3.
@@ -217,6 +223,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_header_with_another_psn_and_ack_request_is_as_if_written_with_them(
+            bytes in header_bytes(),
+            ack_request: bool,
+            psn in 0..1u32 << 24,
+        ) {
+            let (view, _) = BthView::split(&bytes).unwrap();
+            if let Ok(bth) = Bth::parse(view) {
+                let (mut written, psn) = (bth.to_bytes(), Psn::wrapping(psn));
+                Bth::set_ack_request_and_psn(&mut written, ack_request, psn);
+                prop_assert_eq!(written, Bth { ack_request, psn, ..bth }.to_bytes());
+            }
+        }
+
         //= test wire-bth-reserved
         #[test]
         fn accepted_headers_are_written_unchanged(bytes in header_bytes()) {

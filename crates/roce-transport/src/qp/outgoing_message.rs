@@ -84,11 +84,11 @@ impl DataPacket<'_> {
         mut requests_ack: impl FnMut(u64) -> bool,
         train: &mut TrainWriter<'_>,
     ) -> u64 {
-        let Self { entry, seq: first, psn } = self;
+        let Self { entry, seq: first, mut psn } = self;
         let mtu = qp.params.mtu;
         let mut offset = entry.offset_of(first, mtu);
         let opcode = opcode_for(qp, &entry.work.operation, false, false);
-        let mut bth = Bth::new(opcode, qp.params.dest_qpn, psn);
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, psn).to_bytes();
         let end = (entry.end() - 1).min(end);
         let mut seq = first;
         while seq < end {
@@ -98,9 +98,9 @@ impl DataPacket<'_> {
             };
             let payload = &mut room[BTH_LEN..BTH_LEN + mtu.bytes()];
             let Ok(crc) = memory.read_summed(grant, at, payload) else { break };
-            bth.ack_request = requests_ack(seq);
-            train.push_bth_only(bth.to_bytes(), mtu.bytes(), crc);
-            bth.psn = bth.psn.advanced_by(1);
+            Bth::set_ack_request_and_psn(&mut bth, requests_ack(seq), psn);
+            train.push_bth_only(bth, mtu.bytes(), crc);
+            psn = psn.advanced_by(1);
             offset += mtu.bytes() as u64;
             seq += 1;
         }

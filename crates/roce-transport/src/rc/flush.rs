@@ -70,18 +70,12 @@ impl RcQueuePair {
         self.timers.stop_all();
         self.drop_kept(&mut cx.out.reorder_budget);
         if let Some(status) = status {
-            self.requester.queue.complete_front(status, &self.qp, cx);
+            self.requester.send_mut().fail_front(status, &self.qp, cx);
         }
-        self.flush_sends(cx);
+        self.requester.send_mut().flush(&self.qp, cx);
         if let Some(work) = self.responder.message.take_receive() {
             self.qp.complete_receive(&work, CompletionStatus::WorkRequestFlushed, cx);
         }
         self.receives.end(was_failed, &self.qp, cx);
-    }
-
-    pub(super) fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while self.requester.queue.front().is_some() {
-            self.requester.queue.complete_front(CompletionStatus::WorkRequestFlushed, &self.qp, cx);
-        }
     }
 }

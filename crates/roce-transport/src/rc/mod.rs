@@ -2,8 +2,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `requester` | send queue, send sequence and windows; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq |
-//! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK, `early_responses` keeps responses behind a missing one, `selective_repeat` repairs `gaps` |
+//! | `send_state` | the requests of a queue pair, and how far they are sent and acknowledged |
+//! | `loss_recovery` | what was lost, and what to do about it: retries, NAKs, probe timeout, gaps |
+//! | `requester` | sends on `send_state` what its window admits, and does what `loss_recovery` says; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq, `repeat` writes probes and repairs |
+//! | `completer` | handles responses: tells the requester what is acknowledged and missing; `early_responses` keeps responses behind a missing one |
 //! | `responder` | executes new requests and responds to repeated ones; `response_writer` writes the responses |
 //! | `reorder_buffer` | keeps packets that arrived before a missing one |
 //! | `flush` | failure of requests, and of the queue pair |
@@ -20,7 +22,7 @@
 //!   room is needed, packets of the queue pair that are farther ahead make it.
 //! - **How long.** Until their turn comes, and 100 to 200 ms without progress.
 //! - **Belief.** A requester takes the peer for one that keeps packets if the two ends have agreed on gap reports,
-//!   or after it has seen twice what no peer that goes back N can say (`completer::keeping_peer`). One disproof
+//!   or after it has seen twice what no peer that goes back N can say (`loss_recovery::keeping_peer`). One disproof
 //!   ends that for the connection.
 //! - **Reports.** They are sent, and taken, only by queue pairs that have agreed on them out of band, for
 //!   outstanding requests, and beside the ACKs and NAKs of the standard.
@@ -29,16 +31,18 @@
 mod completer;
 mod flush;
 mod kept_packet;
+mod loss_recovery;
 pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
+mod send_state;
 
 use roce_wire::{Ecn, GapReport, Operation, Packet, Psn, Service, Verified};
 
+use self::completer::Completer;
 use self::reorder_buffer::ReorderBudget;
+pub(crate) use self::requester::FrameFeedback;
 use self::requester::Requester;
-pub(crate) use self::requester::frames_in_flight::FrameFeedback;
-use self::requester::frames_in_flight::FramesInFlight;
 use self::responder::{Responder, ResponderError};
 use crate::congestion::{CongestionAlgorithm, NotificationPoint};
 use crate::context::{Context, DropReason};
@@ -49,7 +53,7 @@ use crate::qp::modify;
 use crate::qp::receive_queue::{ReceiveQueue, Receives};
 use crate::qp::shared_receive_queue::SrqTable;
 use crate::qp::validate::validate_send;
-use crate::timers::{Timer, Timers};
+use crate::timers::Timers;
 use crate::train::TrainWriter;
 use crate::{
     EndpointConfig, InlineData, Instant, Memory, ModifyError, Observer, PostError, QpAttributes,
@@ -61,6 +65,7 @@ use crate::{
 pub(crate) struct RcQueuePair {
     qp: QpContext,
     requester: Requester,
+    completer: Completer,
     responder: Responder,
     receives: Receives,
     timers: Timers,
@@ -85,6 +90,7 @@ impl RcQueuePair {
     pub(crate) fn new(qp: QpContext, config: &EndpointConfig) -> Self {
         Self {
             requester: Requester::new(config, &qp, Default::default()),
+            completer: Completer::default(),
             responder: Responder::new(Default::default(), 0),
             receives: Receives::of(&qp.init),
             qp,
@@ -126,9 +132,11 @@ impl RcQueuePair {
                 self.requester = Requester::new(cx.config, &self.qp, first);
             }
             (QpState::ReadyToSend, QpState::SendQueueDrain) => {
-                self.requester.drain();
+                self.requester.send_mut().drain();
             }
-            (QpState::SendQueueDrain, QpState::ReadyToSend) => self.requester.resume(),
+            (QpState::SendQueueDrain, QpState::ReadyToSend) => {
+                self.requester.send_mut().stop_draining()
+            }
             (QpState::SendQueueDrain, QpState::SendQueueDrain) => {
                 if let Some(max) = asked.max_dest_rd_atomic {
                     self.responder.set_max_dest_rd_atomic(max);
@@ -137,7 +145,7 @@ impl RcQueuePair {
             _ => {}
         }
         self.qp.set_state(to, cx);
-        self.requester.note_drained(&self.qp, cx);
+        self.requester.send_mut().note_drained(&self.qp, cx);
         self.keep_timed(cx.time);
         Ok(())
     }
@@ -153,13 +161,7 @@ impl RcQueuePair {
     /// Returns true if a timer ends every request that has to end by itself.
     pub(crate) fn is_timed(&self) -> bool {
         let Self { qp, requester, timers, .. } = self;
-        if !qp.state.is_sending() || !requester.has_to_end() {
-            return true;
-        }
-        match requester.in_rnr_wait {
-            true => timers.is_armed(Timer::RnrTimeout),
-            false => qp.params.ack_timeout.is_none() || timers.is_armed(Timer::AckTimeout),
-        }
+        !qp.state.is_sending() || requester.is_timed(qp, timers)
     }
 
     /// Takes the ACK that the queue pair owes, before it is reset or destroyed.
@@ -172,16 +174,16 @@ impl RcQueuePair {
 
     /// Fails if the request could not be posted behind `ahead` others.
     pub(crate) fn check_send(&self, work: &SendWr, ahead: usize) -> Result<(), PostError> {
-        validate_send(work, &self.qp, self.requester.queue.len() + ahead).map(|_| ())
+        validate_send(work, &self.qp, self.requester.send().len() + ahead).map(|_| ())
     }
 
     pub(crate) fn take_inline_buffer(&mut self) -> InlineData {
-        self.requester.queue.take_inline_buffer()
+        self.requester.send_mut().take_inline_buffer()
     }
 
     /// Drops the packets that are kept behind a missing one.
     pub(crate) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
-        self.requester.drop_kept(budget);
+        self.completer.drop_kept(budget);
         self.responder.drop_kept(budget);
     }
 
@@ -192,12 +194,12 @@ impl RcQueuePair {
         work: SendWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        let (len, packets) = validate_send(&work, &self.qp, self.requester.queue.len())?;
+        let (len, packets) = validate_send(&work, &self.qp, self.requester.send().len())?;
         let operation = work.operation.completion_operation();
         cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
-        self.requester.queue.push(work, len, packets);
+        self.requester.send_mut().push(work, len, packets);
         if !self.qp.state.is_sending() {
-            self.flush_sends(cx);
+            self.requester.send_mut().flush(&self.qp, cx);
         }
         Ok(())
     }
@@ -229,14 +231,16 @@ impl RcQueuePair {
         if packet.ecn() == Ecn::CongestionExperienced {
             self.on_marked(bth.opcode.info().operation, bth.psn, cx);
         }
-        let Self { qp, requester, responder, receives, timers, .. } = self;
+        let Self { qp, requester, completer, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
             let Some(receives) = receives.queue_mut(srqs) else { return };
             let executed = responder.handle_request(qp, packet, receives, memory, cx);
             if let Err(error) = executed {
                 self.fail_request(error, cx);
             }
-        } else if let Err(status) = requester.handle_response(qp, timers, packet, memory, cx) {
+        } else if let Err(status) =
+            completer.handle_response(requester, qp, timers, packet, memory, cx)
+        {
             self.fail(Some(status), cx);
         }
     }
@@ -247,7 +251,7 @@ impl RcQueuePair {
     fn on_marked<O: Observer>(&mut self, operation: Operation, psn: Psn, cx: &mut Context<'_, O>) {
         let is_plausible = match operation {
             Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAck => {
-                self.requester.outstanding(psn).is_some()
+                self.requester.send().outstanding(psn).is_some()
             }
             _ => self.responder.is_plausible(psn),
         };
@@ -297,32 +301,25 @@ impl RcQueuePair {
             return cx.dropped(psn, cause);
         }
         cx.counters().rcvd_pkts += 1;
-        let Self { qp, requester, timers, .. } = self;
+        let Self { qp, requester, completer, timers, .. } = self;
         match GapReport::parse(packet.payload()).filter(|_| qp.params.gap_reports) {
-            Some(report) => requester.handle_gap_report(qp, timers, psn, report, cx),
+            Some(report) => completer.handle_gap_report(requester, qp, timers, psn, report, cx),
             None => cx.dropped(psn, DropReason::GapReportIgnored),
         }
     }
 
     /// Drops packets that have been kept for long without progress.
     pub(crate) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
-        self.requester.drop_idle(budget);
+        self.completer.drop_idle(self.requester.send(), budget);
         self.responder.drop_idle(budget);
     }
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.
     pub(crate) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
-        if let Some(reaction) = &mut self.requester.reaction {
-            reaction.on_timer(cx.time);
-        }
+        self.requester.on_timer(cx.time);
         while let Some(timer) = self.timers.take_due(cx.time) {
             let Self { qp, requester, timers, .. } = self;
-            let done = match timer {
-                Timer::AckTimeout => requester.on_ack_timeout(qp, peer, timers, cx),
-                Timer::Probe => requester.on_probe_timeout(qp, timers, cx),
-                Timer::RnrTimeout => requester.on_rnr_timeout(qp, timers, cx),
-            };
-            if let Err(status) = done {
+            if let Err(status) = requester.on_timeout(timer, peer, qp, timers, cx) {
                 self.fail(Some(status), cx);
             }
         }
@@ -360,10 +357,43 @@ impl RcQueuePair {
         holds
     }
 
+    /// Writes the only packet there is to send, if it is a whole message: see
+    /// [`Requester::transmit_single`].
+    pub(crate) fn transmit_single<O: Observer>(
+        &mut self,
+        delay_acks: bool,
+        window: &mut PeerWindow,
+        memory: &impl Memory,
+        buf: &mut [u8],
+        cx: &mut Context<'_, O>,
+    ) -> Option<usize> {
+        let Self { qp, requester, responder, timers, .. } = self;
+        let responses = &responder.responses;
+        let is_held = delay_acks && responses.is_only_an_ack();
+        let has_responses = !responses.is_empty() && !is_held;
+        if qp.state != QpState::ReadyToSend || has_responses {
+            return None;
+        }
+        let len = requester.transmit_single(qp, timers, window, memory, buf, cx)?;
+        self.requests_first = false;
+        Some(len)
+    }
+
+    /// Returns true if the train just written was of requests without AckReq, and the next one has to follow
+    /// it: see [`Requester::must_continue`].
+    pub(crate) fn must_continue(&self) -> bool {
+        !self.requests_first && self.qp.state.is_sending() && self.requester.must_continue()
+    }
+
+    /// Returns false if what is sent next is one packet behind others that are in flight and timed.
+    pub(crate) fn needs_fresh_now(&self) -> bool {
+        self.requester.needs_fresh_now(&self.timers)
+    }
+
     /// Returns what is left to send. If nothing is, the next input schedules the queue pair again.
     pub(crate) fn pending_tx(&self, delay_acks: bool) -> TxPending {
         let Self { requester, responder, .. } = self;
-        if requester.queue.get(requester.current_wqe).is_some() || requester.has_to_repeat() {
+        if requester.has_unsent() {
             TxPending::Ready
         } else if responder.responses.is_empty() {
             TxPending::None
@@ -376,10 +406,7 @@ impl RcQueuePair {
 
     /// Returns true if a request may be left to send.
     pub(crate) fn has_requests(&self) -> bool {
-        let requester = &self.requester;
-        let is_left =
-            requester.queue.get(requester.current_wqe).is_some() || requester.has_to_repeat();
-        is_left && self.qp.state.is_sending()
+        self.requester.has_unsent() && self.qp.state.is_sending()
     }
 
     /// Returns true if gaps are to be repaired now.
@@ -389,7 +416,7 @@ impl RcQueuePair {
 
     /// Returns true if requests are sent and not acknowledged, and more may be sent.
     pub(crate) fn has_outstanding(&self) -> bool {
-        self.requester.unacked != self.requester.next && self.qp.state.is_sending()
+        self.requester.send().in_flight() > 0 && self.qp.state.is_sending()
     }
 
     /// The next train is of requests: the queue pair has waited for the peer window for them.
@@ -399,7 +426,7 @@ impl RcQueuePair {
 
     /// Forgets frames in flight: another peer window numbers those that follow.
     pub(crate) fn reset_frames(&mut self) {
-        self.requester.frames = FramesInFlight::default();
+        self.requester.reset_frames();
     }
 
     /// Returns true if a response waits to be sent.
@@ -415,9 +442,9 @@ impl RcQueuePair {
     /// The earliest deadline of a timer.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let earliest = self.timers.earliest();
-        match &self.requester.reaction {
+        match self.requester.wakes_at() {
             None => earliest,
-            Some(reaction) => earliest.into_iter().chain(reaction.wakes_at()).min(),
+            Some(at) => Some(earliest.map_or(at, |earliest| earliest.min(at))),
         }
     }
 
@@ -428,10 +455,11 @@ impl RcQueuePair {
     /// Returns attributes and state.
     pub(crate) fn info(&self) -> QpInfo {
         let QpContext { init, state, mut attributes, .. } = self.qp;
+        let send = self.requester.send();
         attributes.state = Some(state);
         attributes.current_state = Some(state);
         if attributes.sq_psn.is_some() {
-            attributes.sq_psn = Some(self.requester.psn(self.requester.max_sent));
+            attributes.sq_psn = Some(send.psn(send.max_sent()));
         }
         if attributes.rq_psn.is_some() {
             attributes.rq_psn = Some(self.responder.expected);
@@ -440,8 +468,8 @@ impl RcQueuePair {
             init,
             state,
             attributes,
-            is_draining: self.requester.is_draining(),
-            sends_outstanding: self.requester.queue.len() as u32, // at most `MAX_WR`
+            is_draining: send.is_draining(),
+            sends_outstanding: send.len() as u32, // at most `MAX_WR`
             receives_posted: self.receives.own().map_or(0, ReceiveQueue::len),
         }
     }
@@ -458,29 +486,11 @@ impl RcQueuePair {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        if !self.qp.state.is_sending() || self.requester.queue.is_empty() {
+        let Self { qp, requester, timers, .. } = self;
+        if !qp.state.is_sending() || requester.send().is_empty() {
             return;
         }
-        let Self { qp, requester, timers, .. } = self;
-        let start = requester.next;
-        let peer_wants_ack = window.must_request_ack();
-        let sent = requester.transmit(qp, timers, memory, peer_wants_ack, train, cx);
-        if !train.is_empty() {
-            let answers = requester.frames.take_response_frames();
-            // A probe does not count: its ACK cannot be told from that to the packet that it
-            // repeats, which does not show that the frames between the two have left the ring.
-            if requester.next > start {
-                let packets = train.packets() as u32; // at most what fits into a frame
-                let number = window.on_sent(packets, requester.since_ack_req == 0, answers);
-                if requester.recovery.is_repairing() {
-                    requester.frames.on_repair_sent(number, requester.next);
-                    requester.resume_after_repair();
-                } else {
-                    requester.frames.on_sent(number, start, requester.next);
-                }
-            }
-        }
-        if let Err(status) = sent {
+        if let Err(status) = requester.transmit(qp, timers, window, memory, train, cx) {
             self.fail(Some(status), cx);
         }
     }
@@ -523,8 +533,8 @@ mod tests {
             size_of::<QpContext>(),
             size_of::<Requester>(),
             size_of::<Responder>(),
-            size_of::<crate::rc::requester::Requester>(),
-            size_of::<crate::rc::completer::loss_recovery::LossRecovery>(),
+            size_of::<Receives>(),
+            size_of::<loss_recovery::LossRecovery>(),
             size_of::<Timers>()
         );
         let len = size_of::<RcQueuePair>();

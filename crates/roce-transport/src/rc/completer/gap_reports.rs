@@ -7,49 +7,50 @@
 
 use roce_wire::{GapReport, Psn};
 
+use super::{Completer, IncomingResponse};
 use crate::Observer;
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
-use crate::rc::completer::IncomingResponse;
 use crate::rc::requester::Requester;
 use crate::timers::{Timer, Timers};
 
-impl Requester {
+impl Completer {
     /// Handles a report of gaps at the peer, of which the first begins at `psn`.
     pub(crate) fn handle_gap_report<O: Observer>(
         &mut self,
+        requester: &mut Requester,
         qp: &QpContext,
         timers: &mut Timers,
         psn: Psn,
         report: GapReport<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        let seq = self.outstanding(psn);
-        let reach = seq.map(|seq| (seq, seq + u64::from(report.packets())));
-        let Some((seq, end)) = reach.filter(|(_, end)| *end <= self.max_sent) else {
+        let send = requester.send();
+        let reach = send.outstanding(psn).map(|seq| (seq, seq + u64::from(report.packets())));
+        let Some((seq, end)) = reach.filter(|(_, end)| *end <= send.max_sent()) else {
             return cx.dropped(psn, DropReason::GapReportIgnored);
         };
-        if !self.recovery.peer_reports() {
+        if !requester.recovery().peer_reports() {
             return cx.dropped(psn, DropReason::GapReportIgnored);
         }
         cx.counters().gap_report_rcvd += 1;
-        if let Some(position) = self.recovery.on_gap_report() {
-            (self.next, self.current_wqe) = position;
-        }
-        let before = self.unacked;
+        let before = send.unacked();
+        let position = requester.recovery_mut().on_gap_report();
+        requester.resume(position);
         let mut response = IncomingResponse { seq, psn, qp, timers, cx };
-        if !self.acknowledge(seq, &mut response) && self.keeps_responses(&response) {
-            self.note_executed(seq, &mut response);
+        if !response.acknowledge(requester, seq) && response.may_keep(requester) {
+            self.note_executed(requester, seq, &mut response);
         }
         let IncomingResponse { timers, cx, .. } = response;
-        self.frames.on_reported(end, &mut cx.feedback);
-        let is_news = self.unacked > before || end > self.known().reported_to;
+        requester.on_reported(end, cx);
+        let has_progress = requester.send().unacked() > before;
+        let has_enough = requester.has_repaired_enough();
+        let next = requester.send().next();
+        let recovery = requester.recovery_mut();
+        let is_news = recovery.is_new_report(end) || has_progress;
         // What is behind `next` is about to be sent again.
-        if self.in_rnr_wait
-            || self.has_repaired_enough()
-            || !self.recovery.may_be_selective()
-            || end > self.next
-        {
+        let may_repair = !recovery.is_in_rnr_wait() && !has_enough && recovery.may_be_selective();
+        if !may_repair || end > next {
             return;
         }
         let (mut at, mut missing) = (seq, vec![]);
@@ -57,14 +58,14 @@ impl Requester {
             let kept = at + u64::from(run.missing);
             missing.push(at..kept);
             at = kept + u64::from(run.kept);
-            self.recovery.on_reported(&(kept..at), cx.time);
+            recovery.on_kept_by_peer(&(kept..at), cx.time);
         }
-        let known = self.known();
-        known.reported_to = known.reported_to.max(end);
-        self.note_gaps(seq..end, missing, timers, cx);
+        recovery.note_reported(end);
+        recovery.note_gaps(seq..end, missing, cx.time);
+        requester.arm_gap_timer(timers);
         if is_news && timers.is_armed(Timer::Probe) {
             timers.stop(Timer::Probe);
-            self.arm_probe_timer(cx.time, timers);
+            requester.arm_probe_timer(cx.time, timers);
         }
     }
 }

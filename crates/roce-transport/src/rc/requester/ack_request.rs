@@ -2,8 +2,7 @@
 
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendEntry;
-use crate::rc::RcQueuePair;
-use crate::rc::requester::Requester;
+use crate::rc::send_state::SendState;
 
 /// Number of packets in a row of which at least one carries AckReq.
 const ACK_REQ_INTERVAL: u32 = 128;
@@ -25,7 +24,7 @@ const ACK_REQUESTS_PER_WINDOW: u32 = 4;
 /// - if it is the first after a retransmission, or a probe,
 /// - at the end of a train, if the peer window wants an ACK or another queue pair is next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AckPolicy {
+pub(super) struct AckPolicy {
     /// Packets sent since the last one that carried AckReq.
     since_ack_req: u32,
     /// The packet that would make `since_ack_req` this number carries AckReq.
@@ -40,7 +39,7 @@ pub(crate) struct AckPolicy {
 
 impl AckPolicy {
     /// Each packet carries AckReq.
-    pub(crate) const ALWAYS: Self = Self {
+    pub(super) const ALWAYS: Self = Self {
         since_ack_req: 0,
         max_since: 0,
         window_end: u64::MAX,
@@ -48,18 +47,21 @@ impl AckPolicy {
         peer_wants_ack: true,
     };
 
-    /// The policy for the train that `requester` sends next.
+    /// The policy for the next train, where `window` packets may be in flight and pacing lets those before
+    /// `train_end` leave. `is_retransmitting`: its first packet was sent before.
     #[inline]
-    pub(super) fn new(requester: &Requester, peer_wants_ack: bool) -> Self {
-        let size = requester.effective_window();
+    pub(super) fn new(
+        send: &SendState,
+        window: u32,
+        train_end: u64,
+        is_retransmitting: bool,
+        peer_wants_ack: bool,
+    ) -> Self {
         Self {
-            since_ack_req: requester.since_ack_req,
-            max_since: (size / 2).min(ACK_REQ_INTERVAL),
-            window_end: (requester.unacked + u64::from(size)).min(requester.train_end()),
-            first_retransmitted: requester
-                .recovery
-                .is_retransmitting()
-                .then_some(requester.unacked),
+            since_ack_req: send.since_ack_req(),
+            max_since: (window / 2).min(ACK_REQ_INTERVAL),
+            window_end: (send.unacked() + u64::from(window)).min(train_end),
+            first_retransmitted: is_retransmitting.then_some(send.unacked()),
             peer_wants_ack,
         }
     }
@@ -77,12 +79,12 @@ impl AckPolicy {
         &mut self,
         seq: u64,
         entry: &SendEntry<'_>,
-        requester: &Requester,
+        send: &SendState,
         qp: &QpContext,
     ) -> bool {
         let is_last = seq + 1 == entry.end();
         let requests = self.must_request(seq)
-            || (is_last && !requester.may_defer_ack(self.since_ack_req + 1, seq, entry, qp));
+            || (is_last && !may_defer_ack(send, self.since_ack_req + 1, seq, entry, qp));
         self.note(requests)
     }
 
@@ -92,10 +94,10 @@ impl AckPolicy {
         &mut self,
         seq: u64,
         entry: &SendEntry<'_>,
-        requester: &Requester,
+        send: &SendState,
         qp: &QpContext,
     ) -> bool {
-        let requests = self.requests(seq, entry, requester, qp) || self.peer_wants_ack;
+        let requests = self.requests(seq, entry, send, qp) || self.peer_wants_ack;
         self.note_train_end(requests);
         requests
     }
@@ -107,15 +109,16 @@ impl AckPolicy {
 
     /// Returns true if the last of `packets` packets, which end a train, carries AckReq even if it
     /// would not inside the train. `continues`: the next train is of the same queue pair and of the
-    /// same messages.
+    /// same messages. `window` packets may be in flight now.
     pub(super) fn requests_at_train_end(
         &mut self,
         packets: usize,
         continues: bool,
-        requester: &Requester,
+        window: u32,
+        send: &SendState,
     ) -> bool {
-        let limit = requester.effective_window() / ACK_REQUESTS_PER_WINDOW;
-        let may_wait = (continues && self.since_ack_req < limit) || requester.defers_ack();
+        let limit = window / ACK_REQUESTS_PER_WINDOW;
+        let may_wait = (continues && self.since_ack_req < limit) || send.defers_ack();
         let requests = packets > 0 && (self.peer_wants_ack || (packets > 1 && !may_wait));
         self.note_train_end(requests);
         requests
@@ -152,47 +155,23 @@ impl AckPolicy {
     }
 }
 
-impl Requester {
-    /// Returns true if the application does not wait for the ACK of this request, and neither send
-    /// queue nor the peer's receives run short without it. `since_ack_req` counts packet `seq`.
-    fn may_defer_ack(
-        &self,
-        since_ack_req: u32,
-        seq: u64,
-        entry: &SendEntry<'_>,
-        qp: &QpContext,
-    ) -> bool {
-        let is_new_message = seq == entry.first;
-        entry.work.defer_ack
-            && !entry.work.signaled
-            // Without a timer nothing would request an ACK later.
-            && qp.params.ack_timeout.is_some()
-            && !qp.init.signal_all
-            // Requested in the middle, the ACK comes before the queue is full.
-            && since_ack_req < qp.init.cap.max_send_wr / 2
-            && (!entry.work.operation.takes_receive()
-                || self.credit.left(is_new_message).is_none_or(|left| since_ack_req < left))
-    }
-
-    /// Returns true if the packet sent last ended a request that defers its ACK.
-    fn defers_ack(&self) -> bool {
-        let last = self.current_wqe.checked_sub(1).and_then(|number| self.queue.get(number));
-        last.is_some_and(|it| it.work.defer_ack && it.end() == self.next)
-    }
-
-    /// Returns true if a packet in flight carried AckReq.
-    pub(crate) fn has_requested_ack(&self) -> bool {
-        // Each packet since then has one sequence number: a READ request always carries AckReq.
-        self.next.saturating_sub(u64::from(self.since_ack_req)) > self.unacked
-    }
-}
-
-impl RcQueuePair {
-    /// Returns true if the train just written was of requests without AckReq, and there are more of
-    /// them: if it waited for its next turn now, it would wait for an ACK that no packet requested.
-    pub(crate) fn must_continue(&self) -> bool {
-        let Self { requester, requests_first, .. } = self;
-        let has_requested = requester.since_ack_req == 0;
-        !requests_first && !has_requested && self.has_requests() && !requester.defers_ack()
-    }
+/// Returns true if the application does not wait for the ACK of this request, and neither send
+/// queue nor the peer's receives run short without it. `since_ack_req` counts packet `seq`.
+fn may_defer_ack(
+    send: &SendState,
+    since_ack_req: u32,
+    seq: u64,
+    entry: &SendEntry<'_>,
+    qp: &QpContext,
+) -> bool {
+    let is_new_message = seq == entry.first;
+    entry.work.defer_ack
+        && !entry.work.signaled
+        // Without a timer nothing would request an ACK later.
+        && qp.params.ack_timeout.is_some()
+        && !qp.init.signal_all
+        // Requested in the middle, the ACK comes before the queue is full.
+        && since_ack_req < qp.init.cap.max_send_wr / 2
+        && (!entry.work.operation.takes_receive()
+            || send.credits_left(is_new_message).is_none_or(|left| since_ack_req < left))
 }

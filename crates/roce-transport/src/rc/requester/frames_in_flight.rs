@@ -10,8 +10,9 @@ use crate::RetransmitCause;
 pub(crate) struct FramesInFlight {
     /// In the order of sending.
     frames: VecDeque<Frame>,
-    /// Number of the last repair, and the first sequence number behind it.
-    repair: Option<(u64, u64)>,
+    /// Number of the last repair, and the first sequence number behind it. Apart, since most queue pairs
+    /// never have one.
+    repair: Option<Box<(u64, u64)>>,
     /// Response frames that the train being written requests.
     response_frames: u32,
 }
@@ -71,7 +72,7 @@ impl FramesInFlight {
     /// As [`on_acknowledged`](Self::on_acknowledged), of the last repair.
     #[cold]
     fn settle_repair(&mut self, to: u64, feedback: &mut FrameFeedback) {
-        if let Some((number, _)) = self.repair.take_if(|(_, end)| *end <= to) {
+        if let Some((number, _)) = self.repair.take_if(|repair| repair.1 <= to).map(|it| *it) {
             // All frames sent before it have left the ring too, though not all are acknowledged.
             self.frames.retain(|frame| frame.number > number);
             feedback.drained = Some(number);
@@ -80,7 +81,7 @@ impl FramesInFlight {
 
     /// Frame `number` left, a part of a repair.
     pub(crate) fn on_repair_sent(&mut self, number: u64, end: u64) {
-        self.repair = Some((number, end));
+        self.repair = Some(Box::new((number, end)));
     }
 
     /// The peer has the packet before `end`, though others before it are missing.
@@ -118,7 +119,7 @@ impl FramesInFlight {
         unacked: u64,
         feedback: &mut FrameFeedback,
     ) {
-        if let Some((number, _)) = self.repair.take() {
+        if let Some((number, _)) = self.repair.take().map(|it| *it) {
             // The peer has reported a gap, and would have responded to the repair: it is lost, and
             // what was sent before it has left the ring.
             let last = self.frames.back().map_or(number, |it| it.number);

@@ -4,21 +4,17 @@ use core::time::Duration;
 
 use roce_wire::PathMtu;
 
+use super::send_window::{SendWindow, WindowLimits};
 use crate::Instant;
-use crate::Observer;
 use crate::congestion::{
     AckSample, CongestionAlgorithm, CongestionConfig, CongestionControl, Dcqcn, EcnParameters,
     EcnWindow, Swift, SwiftParameters,
 };
-use crate::context::Context;
-use crate::qp::context::QpContext;
-use crate::rc::requester::Requester;
-use crate::rc::requester::send_window::{SendWindow, WindowLimits};
 
 /// What limits the requester beside losses. It exists while something does: most connections never
 /// have one.
 #[derive(Debug)]
-pub(crate) struct Reaction {
+pub(super) struct Reaction {
     control: Box<dyn CongestionControl>,
     algorithm: CongestionAlgorithm,
     mtu: u64,
@@ -57,15 +53,16 @@ const INITIAL_RTT: Duration = Duration::from_millis(1);
 const MIN_WINDOW_PART: u64 = 16;
 
 impl Reaction {
-    /// The reaction point of a sender whose window is `window` packets; `None` if it has none.
+    /// The reaction point of a sender with this window, of `packets` now; `None` if it has none.
     fn new(
         config: &CongestionConfig,
-        window: u32,
-        limits: WindowLimits,
+        packets: u32,
+        window: &SendWindow,
         mtu: PathMtu,
     ) -> Option<Box<Self>> {
+        let limits = window.limits();
         let mtu = mtu.bytes() as u64;
-        let full_window = u64::from(window) * mtu;
+        let full_window = u64::from(packets) * mtu;
         let control: Box<dyn CongestionControl> = match config.algorithm {
             CongestionAlgorithm::Loss => return None,
             CongestionAlgorithm::Ecn => Box::new(EcnWindow::new(EcnParameters {
@@ -78,7 +75,7 @@ impl Reaction {
             CongestionAlgorithm::Swift => Box::new(Swift::new(SwiftParameters {
                 base_target: config.swift_base_target,
                 flow_scaling: config.swift_base_target,
-                windows: [1.0 / MIN_WINDOW_PART as f64, f64::from(window)],
+                windows: [1.0 / MIN_WINDOW_PART as f64, f64::from(packets)],
                 packet: mtu,
                 ..SwiftParameters::default()
             })),
@@ -100,35 +97,47 @@ impl Reaction {
     }
 
     /// That of a new connection: only one that measures delay has one from the start.
-    pub(crate) fn at_start(
+    pub(super) fn at_start(
         config: &CongestionConfig,
         window: &SendWindow,
         mtu: PathMtu,
     ) -> Option<Box<Self>> {
-        let limits = window.limits();
         match config.algorithm {
-            CongestionAlgorithm::Swift => Self::new(config, limits.max, limits, mtu),
+            CongestionAlgorithm::Swift => Self::new(config, window.limits().max, window, mtu),
             _ => None,
         }
     }
 
+    /// That of a sender which a sign of congestion reaches at `now`.
+    pub(super) fn begin(
+        config: &CongestionConfig,
+        window: &SendWindow,
+        mtu: PathMtu,
+        now: Instant,
+    ) -> Option<Box<Self>> {
+        let mut reaction = Self::new(config, window.size(), window, mtu)?;
+        // What was sent before is no credit.
+        reaction.next_at = now;
+        Some(reaction)
+    }
+
     /// Returns the instant at which a train may leave that waits.
-    pub(crate) const fn wakes_at(&self) -> Option<Instant> {
+    pub(super) const fn wakes_at(&self) -> Option<Instant> {
         self.wakes_at
     }
 
     /// The queue pair is scheduled after each timer.
-    pub(crate) fn on_timer(&mut self, now: Instant) {
+    pub(super) fn on_timer(&mut self, now: Instant) {
         self.wakes_at.take_if(|at| *at <= now);
     }
 
     /// First sequence number behind the present train.
-    pub(crate) const fn train_end(&self) -> u64 {
+    pub(super) const fn train_end(&self) -> u64 {
         self.train_end
     }
 
     /// Returns the largest rate in bits per second, if there is one.
-    fn rate(&self) -> Option<u64> {
+    pub(super) fn rate(&self) -> Option<u64> {
         let by_window = self.control.window().filter(|window| *window < self.mtu).map(|window| {
             let nanos = self.rtt.as_nanos().max(1);
             u64::try_from(u128::from(window) * 8_000_000_000 / nanos).unwrap_or(u64::MAX)
@@ -138,7 +147,7 @@ impl Reaction {
 
     /// Begins a train at sequence number `next`, of the packets that may leave at once. Returns
     /// true if it has to wait.
-    fn begin_train(&mut self, next: u64, now: Instant) -> bool {
+    pub(super) fn begin_train(&mut self, next: u64, now: Instant) -> bool {
         self.control.on_timer(now);
         self.wakes_at = Some(self.next_at).filter(|at| *at > now);
         if self.wakes_at.is_some() {
@@ -154,7 +163,9 @@ impl Reaction {
     }
 
     /// So many packets, or responses requested, have left.
-    fn on_sent(&mut self, packets: u64, longest_wait: Duration, now: Instant) {
+    pub(super) fn on_sent(&mut self, packets: u64, ack_timeout: Option<Duration>, now: Instant) {
+        let ack_timeout = ack_timeout.unwrap_or(Duration::MAX);
+        let longest_wait = MAX_WAIT.min(ack_timeout / WAITS_PER_ACK_TIMEOUT);
         let bytes = packets * self.mtu;
         self.control.on_sent(now, bytes);
         let Some(rate) = self.rate() else { return };
@@ -163,6 +174,50 @@ impl Reaction {
         let nanos = u128::from(bytes) * 8_000_000_000 / u128::from(rate);
         let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.next_at = (from + wait.min(longest_wait)).min(now + longest_wait);
+    }
+
+    /// A CNP arrived.
+    pub(super) fn on_cnp(&mut self, now: Instant) {
+        let tells_nothing = self.algorithm == CongestionAlgorithm::Ecn && self.has_becn;
+        if !tells_nothing {
+            self.control.on_cnp(now);
+        }
+    }
+
+    /// The next acknowledgement is to marked packets.
+    pub(super) fn on_becn(&mut self) {
+        self.is_marked = true;
+        self.has_becn = true;
+    }
+
+    /// `packets` arrived, the latest after the round trip `rtt`, if one was measured; or some were lost.
+    pub(super) fn on_acknowledged(
+        &mut self,
+        packets: u64,
+        rtt: Option<Duration>,
+        was_lost: bool,
+        now: Instant,
+    ) {
+        let is_marked = core::mem::take(&mut self.is_marked);
+        self.rtt = rtt.unwrap_or(self.rtt);
+        let bytes = packets * self.mtu;
+        self.control.on_ack(now, AckSample { bytes, rtt, is_marked });
+        if was_lost {
+            self.control.on_loss(now);
+        }
+    }
+
+    /// Lets the window follow. Returns true once nothing limits the sender any more.
+    pub(super) fn apply(&mut self, window: &mut SendWindow) -> bool {
+        if self.is_over() {
+            window.remove_cap(self.limits);
+            return true;
+        }
+        if let Some(bytes) = self.control.window() {
+            let packets = u32::try_from(bytes / self.mtu).unwrap_or(u32::MAX);
+            window.set_cap(packets, self.limits);
+        }
+        false
     }
 
     /// Returns true once nothing limits the sender any more.
@@ -176,103 +231,5 @@ impl Reaction {
             CongestionAlgorithm::Dcqcn => self.control.rate().is_none(),
             CongestionAlgorithm::Swift | CongestionAlgorithm::Loss => false,
         }
-    }
-}
-
-impl Requester {
-    /// Returns the rate in bits per second that limits the sender, if one does.
-    pub(crate) fn rate_limit(&self) -> Option<u64> {
-        self.reaction.as_ref().and_then(|reaction| reaction.rate())
-    }
-
-    /// Returns the first sequence number behind the present train.
-    #[inline]
-    pub(crate) fn train_end(&self) -> u64 {
-        self.reaction.as_ref().map_or(u64::MAX, |reaction| reaction.train_end())
-    }
-
-    /// A congestion notification packet arrived, or would be sent for a response of the peer.
-    pub(crate) fn on_cnp<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
-        let Some(reaction) = self.reaction(qp, cx) else { return };
-        let tells_nothing = reaction.algorithm == CongestionAlgorithm::Ecn && reaction.has_becn;
-        if !tells_nothing {
-            reaction.control.on_cnp(cx.time);
-        }
-        self.apply_reaction(cx);
-    }
-
-    /// The next acknowledgement is to marked packets.
-    #[cold]
-    pub(crate) fn on_becn<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
-        if cx.config.congestion.algorithm == CongestionAlgorithm::Ecn
-            && let Some(reaction) = self.reaction(qp, cx)
-        {
-            reaction.is_marked = true;
-            reaction.has_becn = true;
-        }
-    }
-
-    /// So many packets were acknowledged for the first time, in front of `to`; or some were lost.
-    #[cold]
-    pub(crate) fn react<O: Observer>(&mut self, to: u64, was_lost: bool, cx: &mut Context<'_, O>) {
-        let rtt = self.recovery.sampled_rtt(to, cx.time);
-        let Some(reaction) = &mut self.reaction else { return };
-        let is_marked = core::mem::take(&mut reaction.is_marked);
-        reaction.rtt = rtt.unwrap_or(reaction.rtt);
-        let bytes = to.saturating_sub(self.unacked) * reaction.mtu;
-        reaction.control.on_ack(cx.time, AckSample { bytes, rtt, is_marked });
-        if was_lost {
-            reaction.control.on_loss(cx.time);
-        }
-        self.apply_reaction(cx);
-    }
-
-    /// Returns true if the next train has to wait.
-    #[inline]
-    pub(crate) fn is_paced(&mut self, now: Instant) -> bool {
-        let next = self.next;
-        self.reaction.as_mut().is_some_and(|reaction| reaction.begin_train(next, now))
-    }
-
-    /// Packets from `start` on have left.
-    #[inline]
-    pub(crate) fn note_paced(&mut self, start: u64, qp: &QpContext, now: Instant) {
-        let packets = self.next.saturating_sub(start);
-        if let Some(reaction) = self.reaction.as_mut().filter(|_| packets > 0) {
-            let ack_timeout = qp.params.ack_timeout.unwrap_or(Duration::MAX);
-            let longest_wait = MAX_WAIT.min(ack_timeout / WAITS_PER_ACK_TIMEOUT);
-            reaction.on_sent(packets, longest_wait, now);
-        }
-    }
-
-    fn reaction<O: Observer>(
-        &mut self,
-        qp: &QpContext,
-        cx: &Context<'_, O>,
-    ) -> Option<&mut Reaction> {
-        if self.reaction.is_none() {
-            let (size, limits) = (self.window.size(), self.window.limits());
-            let mut reaction = Reaction::new(&cx.config.congestion, size, limits, qp.params.mtu);
-            // What was sent before is no credit.
-            if let Some(reaction) = &mut reaction {
-                reaction.next_at = cx.time;
-            }
-            self.reaction = reaction;
-        }
-        self.reaction.as_deref_mut()
-    }
-
-    /// Lets the window follow.
-    fn apply_reaction<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        let Some(reaction) = &mut self.reaction else { return };
-        let size = self.window.size();
-        if reaction.is_over() {
-            self.window.remove_cap(reaction.limits);
-            self.reaction = None;
-        } else if let Some(window) = reaction.control.window() {
-            let packets = u32::try_from(window / reaction.mtu).unwrap_or(u32::MAX);
-            self.window.set_cap(packets, reaction.limits);
-        }
-        self.note_resized(size, cx);
     }
 }

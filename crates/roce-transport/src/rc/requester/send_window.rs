@@ -12,7 +12,7 @@ use crate::WindowConfig;
 /// not count (see `LossAllowance`). It grows while packets arrive: doubling up to half the size of
 /// the last loss, slowly from there on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SendWindow {
+pub(super) struct SendWindow {
     size: u32,
     /// Where doubling ends.
     threshold: u32,
@@ -26,16 +26,16 @@ pub(crate) struct SendWindow {
 
 /// The smallest and the largest size in packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowLimits {
-    pub(crate) min: u32,
-    pub(crate) max: u32,
+pub(super) struct WindowLimits {
+    pub(super) min: u32,
+    pub(super) max: u32,
 }
 
 /// The slow growth for each window of packets that arrives: a 16th.
 const SLOW_STEP: u32 = 16;
 
 impl SendWindow {
-    pub(crate) fn new(config: &WindowConfig, mtu: PathMtu) -> Self {
+    pub(super) fn new(config: &WindowConfig, mtu: PathMtu) -> Self {
         let by_bytes = config.max_bytes / mtu.bytes() as u32;
         let max = config.max_packets.min(by_bytes).clamp(1, Psn::HALF / 2);
         let min = config.min_packets.clamp(1, max);
@@ -44,13 +44,13 @@ impl SendWindow {
     }
 
     /// The limits of its size.
-    pub(crate) const fn limits(&self) -> WindowLimits {
+    pub(super) const fn limits(&self) -> WindowLimits {
         WindowLimits { min: self.min, max: self.max }
     }
 
     /// Limits the window to `packets`, at least 1. A window at an earlier cap follows. `limits` are
     /// those without a cap.
-    pub(crate) fn set_cap(&mut self, packets: u32, limits: WindowLimits) {
+    pub(super) fn set_cap(&mut self, packets: u32, limits: WindowLimits) {
         let WindowLimits { min, max } = limits;
         let was_capped = self.size >= self.max;
         self.max = packets.clamp(1, max);
@@ -59,29 +59,29 @@ impl SendWindow {
     }
 
     /// Removes the limit. The window grows slowly from where it is.
-    pub(crate) fn remove_cap(&mut self, limits: WindowLimits) {
+    pub(super) fn remove_cap(&mut self, limits: WindowLimits) {
         WindowLimits { min: self.min, max: self.max } = limits;
         self.size = self.size.max(self.min);
         self.threshold = self.size;
     }
 
     /// Packets that may be in flight.
-    pub(crate) const fn size(&self) -> u32 {
+    pub(super) const fn size(&self) -> u32 {
         self.size
     }
 
     /// The size that losses never shrink it below.
-    pub(crate) const fn min(&self) -> u32 {
+    pub(super) const fn min(&self) -> u32 {
         self.min
     }
 
     /// The window blocked a packet.
-    pub(crate) fn on_limit(&mut self) {
+    pub(super) fn on_limit(&mut self) {
         self.is_limited = true;
     }
 
     /// `packets` arrived.
-    pub(crate) fn on_progress(&mut self, packets: u32) {
+    pub(super) fn on_progress(&mut self, packets: u32) {
         if !self.is_limited || self.size == self.max {
             return;
         }
@@ -98,17 +98,17 @@ impl SendWindow {
     }
 
     /// A packet was lost that does not count: the window grows slowly from here on.
-    pub(crate) fn end_doubling(&mut self) {
+    pub(super) fn end_doubling(&mut self) {
         self.threshold = self.threshold.min(self.size);
     }
 
     /// A packet was lost and others arrived.
-    pub(crate) fn on_loss(&mut self) {
+    pub(super) fn on_loss(&mut self) {
         self.shrink(2);
     }
 
     /// The ACK timeout expired.
-    pub(crate) fn on_timeout(&mut self) {
+    pub(super) fn on_timeout(&mut self) {
         self.shrink(4);
     }
 

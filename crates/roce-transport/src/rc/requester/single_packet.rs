@@ -2,70 +2,59 @@
 
 use roce_wire::{BTH_LEN, Bth, ICRC_LEN, Pad, RETH_LEN, Reth};
 
+use super::Requester;
+use super::ack_request::AckPolicy;
 use crate::context::Context;
 use crate::endpoint::peer_window::PeerWindow;
 use crate::qp::context::QpContext;
 use crate::qp::outgoing_message::data_opcode;
-use crate::rc::RcQueuePair;
-use crate::rc::requester::Requester;
-use crate::rc::requester::ack_request::AckPolicy;
-use crate::rc::requester::transmit::Sent;
-use crate::timers::Timer;
-use crate::{Access, Memory, Observer, QpState, SendOperation, WrData};
+use crate::rc::send_state::Sent;
+use crate::timers::{Timer, Timers};
+use crate::{Access, Memory, Observer, SendOperation, WrData};
 
-impl RcQueuePair {
+impl Requester {
     /// Writes the packet of a SEND or WRITE that fits into one packet, has never been sent, and is all
     /// that waits to be sent, as most messages are whose latency matters. Returns the length of the
     /// packet with room for its ICRC.
     ///
     /// Returns `None`, with no effect, in all other cases: [`transmit`](Self::transmit) handles them,
     /// and would write this packet too, in twice as many instructions.
+    #[inline]
     pub(crate) fn transmit_single<O: Observer>(
         &mut self,
-        delay_acks: bool,
+        qp: &QpContext,
+        timers: &mut Timers,
         window: &mut PeerWindow,
         memory: &impl Memory,
         buf: &mut [u8],
         cx: &mut Context<'_, O>,
     ) -> Option<usize> {
-        let Self { qp, requester, responder, timers, .. } = self;
-        let responses = &responder.responses;
-        let is_held = delay_acks && responses.is_only_an_ack();
-        let has_responses = !responses.is_empty() && !is_held;
-        if qp.state != QpState::ReadyToSend || has_responses {
-            return None;
+        let mut acks = self.ack_policy(window.must_request_ack());
+        let len = self.write_single(qp, &mut acks, memory, buf)?;
+        if !self.send.has_requested_ack() {
+            self.recovery.rebase_probe_timer(cx.time);
         }
-        let mut acks = AckPolicy::new(requester, window.must_request_ack());
-        let len = requester.write_single(qp, &mut acks, memory, buf)?;
-        if !requester.has_requested_ack() {
-            requester.recovery.rebase_probe_timer(cx.time);
-        }
-        let (seq, has_requested) = (requester.next, acks.since_ack_req() == 0);
+        let (seq, has_requested) = (self.send.next(), acks.since_ack_req() == 0);
         if has_requested {
-            requester.recovery.on_sent(seq, cx.time);
+            self.recovery.on_sent(seq, cx.time);
         }
-        requester.since_ack_req = acks.since_ack_req();
-        requester.commit(&Sent::data(1, true, true), cx.counters());
-        requester.keep_timed(qp, timers, cx.time);
+        self.send.set_since_ack_req(acks.since_ack_req());
+        self.commit(&Sent::data(1, true, true), cx);
+        self.keep_timed(qp, timers, cx.time);
         let number = window.on_sent(1, has_requested, 0);
-        requester.frames.on_sent(number, seq, requester.next);
-        self.requests_first = false;
+        self.frames.on_sent(number, seq, self.send.next());
         Some(len)
     }
 
     /// Returns false if what is sent next is one packet behind others that are in flight and timed.
-    pub(crate) fn needs_fresh_now(&self) -> bool {
-        let Self { requester, timers, .. } = self;
-        let is_one_packet =
-            requester.queue.last_if(requester.current_wqe).is_some_and(|it| it.packets == 1);
+    pub(crate) fn needs_fresh_now(&self, timers: &Timers) -> bool {
+        let is_one_packet = self.send.current_if_last().is_some_and(|it| it.packets == 1);
         let is_timed = timers.is_armed(Timer::AckTimeout)
             && timers.is_armed(Timer::Probe)
-            && requester.recovery.is_timing();
+            && self.recovery.is_timing();
         !is_one_packet || !is_timed
     }
-}
 
-impl Requester {
     /// Writes the packet and returns its length.
     fn write_single(
         &self,
@@ -74,7 +63,8 @@ impl Requester {
         memory: &impl Memory,
         buf: &mut [u8],
     ) -> Option<usize> {
-        let entry = self.queue.last_if(self.current_wqe)?;
+        let send = &self.send;
+        let entry = send.current_if_last()?;
         let work = &entry.work;
         let (reth, trailer) = match work.operation {
             SendOperation::Send { immediate, invalidate } => {
@@ -87,14 +77,14 @@ impl Requester {
             _ => return None,
         };
         let is_whole_and_new =
-            entry.packets == 1 && self.next == entry.first && self.next == self.max_sent;
+            entry.packets == 1 && send.next() == entry.first && send.next() == send.max_sent();
         let may_leave = self.recovery.is_open()
-            && !self.in_rnr_wait
-            && self.drain_before.is_none()
+            && !self.recovery.is_in_rnr_wait()
+            && !send.is_to_be_drained()
             && !work.fence
-            && self.reaction.is_none()
-            && self.next - self.unacked < u64::from(self.window.size());
-        if !is_whole_and_new || !may_leave || !self.may_begin(entry) {
+            && !self.limit.has_reaction()
+            && send.in_flight() < u64::from(self.limit.size());
+        if !is_whole_and_new || !may_leave || !send.may_begin(entry) {
             return None;
         }
         let opcode = data_opcode(&work.operation, true, true);
@@ -115,10 +105,10 @@ impl Requester {
             }
             WrData::Sges(_) => {}
         }
-        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, send.psn(send.next()));
         bth.pad = pad;
         bth.solicited_event = work.solicited && work.operation.takes_receive();
-        bth.ack_request = acks.requests_single(self.next, &entry, self, qp);
+        bth.ack_request = acks.requests_single(send.next(), &entry, send, qp);
         headers[..BTH_LEN].copy_from_slice(&bth.to_bytes());
         let mut at = BTH_LEN;
         if let Some(reth) = reth {

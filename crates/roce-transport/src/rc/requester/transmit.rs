@@ -1,57 +1,90 @@
 //! Decides which packets of which requests leave next.
 
+use super::Requester;
+use super::ack_request::AckPolicy;
+use super::packets::{ReadLimit, RequestWriter, Written};
 use crate::context::Context;
+use crate::endpoint::peer_window::PeerWindow;
 use crate::qp::context::QpContext;
-use crate::qp::send_queue::SendEntry;
-use crate::rc::requester::Requester;
-use crate::rc::requester::ack_request::AckPolicy;
-use crate::rc::requester::outstanding_reads::ReadRequest;
 use crate::timers::Timers;
 use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{CompletionStatus, Memory, Observer, SendOperation};
 
-/// Result of an attempt to write the next packet.
-pub(crate) enum Step {
-    /// The packet was written.
-    Sent(Sent),
-    /// A local operation was executed.
-    Local,
+/// Result of an attempt to send the next packet.
+enum Step {
+    /// It was written, or a local operation was executed.
+    Done,
     /// Nothing more can be sent now.
     Blocked,
     /// The packet does not fit into this train.
     NoRoom,
 }
 
-/// Packets of one request that were written and are about to leave.
-pub(crate) struct Sent {
-    /// Sequence numbers used.
-    pub(super) seqs: u64,
-    /// Packets: one for a READ request, whatever sequence numbers its responses use.
-    pub(super) packets: u64,
-    /// The first packet begins a message that the peer counts, and was never sent before.
-    pub(super) begins: bool,
-    /// The last packet ends the request.
-    pub(super) ends: bool,
-    /// READ request or atomic that was sent for the first time.
-    pub(super) read: Option<ReadRequest>,
-    /// Bytes that the packet requests.
-    pub(super) response_len: u64,
-}
-
-impl Sent {
-    /// `packets` packets of a SEND or WRITE.
-    pub(super) const fn data(packets: u64, begins: bool, ends: bool) -> Self {
-        Self { seqs: packets, packets, begins, ends, read: None, response_len: 0 }
-    }
-}
-
 impl Requester {
+    /// Writes one train of requests, which the peer window counts.
+    ///
+    /// # Errors
+    /// The request in front cannot be sent and ends with this status.
+    #[inline]
+    pub(crate) fn transmit<M: Memory, O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        timers: &mut Timers,
+        window: &mut PeerWindow,
+        memory: &mut M,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let start = self.send.next();
+        let sent = self.write_train(qp, timers, memory, window.must_request_ack(), train, cx);
+        if !train.is_empty() {
+            let responses = self.frames.take_response_frames();
+            // A probe does not count: its ACK cannot be told from that to the packet that it
+            // repeats, which does not show that the frames between the two have left the ring.
+            if self.send.next() > start {
+                let packets = train.packets() as u32; // at most what fits into a frame
+                let requests_ack = self.send.since_ack_req() == 0;
+                let number = window.on_sent(packets, requests_ack, responses);
+                self.note_frame(number, start);
+            }
+        }
+        sent
+    }
+
+    /// Frame `number` leaves, with the sequence numbers from `start` on.
+    #[inline]
+    fn note_frame(&mut self, number: u64, start: u64) {
+        let end = self.send.next();
+        if !self.recovery.is_repairing() {
+            return self.frames.on_sent(number, start, end);
+        }
+        self.frames.on_repair_sent(number, end);
+        // Back to new packets once the repair is sent.
+        if let Some(position) = self.recovery.end_repair(end) {
+            self.send.resume(position);
+        }
+    }
+
+    /// Returns true if the packets sent last, of requests, carried no AckReq, and there are more of them: if
+    /// they waited for their next turn, they would wait for an ACK that no packet requested.
+    pub(crate) fn must_continue(&self) -> bool {
+        self.send.since_ack_req() != 0 && self.has_unsent() && !self.send.defers_ack()
+    }
+
+    /// The policy for the train that is sent next.
+    #[inline]
+    pub(super) fn ack_policy(&self, peer_wants_ack: bool) -> AckPolicy {
+        let is_retransmitting = self.recovery.is_retransmitting();
+        let train_end = self.limit.train_end();
+        AckPolicy::new(&self.send, self.window(), train_end, is_retransmitting, peer_wants_ack)
+    }
+
     /// Writes what may leave now and fits into one train.
     ///
     /// # Errors
     /// The request in front cannot be sent and ends with this status.
-    pub(crate) fn transmit<M: Memory, O: Observer>(
+    fn write_train<M: Memory, O: Observer>(
         &mut self,
         qp: &QpContext,
         timers: &mut Timers,
@@ -60,47 +93,54 @@ impl Requester {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
-        if self.has_to_repeat() {
+        if self.recovery.has_to_repeat(self.send.reads()) {
             self.repeat(qp, timers, memory, train, cx);
             if !train.is_empty() {
                 return Ok(());
             }
         }
-        if self.is_paced(cx.time) {
+        let start = self.send.next();
+        if self.limit.is_paced(start, cx.time) {
             self.keep_timed(qp, timers, cx.time);
             return Ok(());
         }
-        let start = self.next;
         let mut gather = GatherCopy::new();
-        let mut acks = AckPolicy::new(self, peer_wants_ack);
-        let (before, had_requested_ack) = (self.max_sent, self.has_requested_ack());
+        let mut acks = self.ack_policy(peer_wants_ack);
+        let (before, had_requested_ack) = (self.send.max_sent(), self.send.has_requested_ack());
         let result = loop {
-            if let Some(sent) = self.write_middle_packets(qp, memory, &gather, &mut acks, train) {
-                self.commit(&sent, cx.counters());
+            // A message that has begun is finished even while the queue is being drained.
+            if !self.recovery.is_in_rnr_wait() {
+                let writer = RequestWriter { send: &self.send, qp, memory: &*memory };
+                if let Some(sent) = writer.middle_packets(&gather, &mut acks, train) {
+                    self.commit(&sent, cx);
+                }
             }
             match self.step(qp, memory, &mut gather, &mut acks, train, cx) {
-                Ok(Step::Sent(sent)) => self.commit(&sent, cx.counters()),
-                Ok(Step::Local) => {}
+                Ok(Step::Done) => {}
                 Ok(Step::NoRoom) => break Ok(true),
                 Ok(Step::Blocked) => break Ok(false),
                 Err(status) => break Err(status),
             }
         };
         let continues = cx.is_alone && matches!(result, Ok(true));
-        if acks.requests_at_train_end(train.packets(), continues, self) {
+        let (packets, window) = (train.packets(), self.window());
+        if acks.requests_at_train_end(packets, continues, window, &self.send) {
             train.request_ack();
         }
-        self.since_ack_req = acks.since_ack_req();
-        if self.max_sent > before && self.since_ack_req == 0 {
-            // Of a READ the first response is timed.
-            let last = self.max_sent - 1;
-            let seq = self.reads.find(last).map_or(last, |request| request.start);
-            self.recovery.on_sent(seq, cx.time);
+        let Self { send, recovery, limit, .. } = self;
+        send.set_since_ack_req(acks.since_ack_req());
+        if send.max_sent() > before {
+            if send.since_ack_req() == 0 {
+                // Of a READ the first response is timed.
+                let last = send.max_sent() - 1;
+                let seq = send.reads().find(last).map_or(last, |request| request.start);
+                recovery.on_sent(seq, cx.time);
+            }
+            if !had_requested_ack {
+                recovery.rebase_probe_timer(cx.time);
+            }
         }
-        if self.max_sent > before && !had_requested_ack {
-            self.recovery.rebase_probe_timer(cx.time);
-        }
-        self.note_paced(start, qp, cx.time);
+        limit.on_sent(send.next().saturating_sub(start), qp, cx.time);
         self.keep_timed(qp, timers, cx.time);
         result.map(|_| ())
     }
@@ -114,11 +154,12 @@ impl Requester {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> Result<Step, CompletionStatus> {
-        if self.in_rnr_wait || self.drain_before.is_some_and(|it| self.current_wqe >= it) {
+        let Self { send, recovery, limit, .. } = self;
+        if recovery.is_in_rnr_wait() || send.is_stopped() {
             return Ok(Step::Blocked);
         }
-        let Some(entry) = self.queue.get(self.current_wqe) else { return Ok(Step::Blocked) };
-        let is_in_front = self.current_wqe == self.queue.head();
+        let Some(entry) = send.current() else { return Ok(Step::Blocked) };
+        let is_in_front = send.is_current_in_front();
         let operation = entry.work.operation;
         if let SendOperation::LocalInvalidate { key } = operation {
             if !is_in_front {
@@ -126,27 +167,32 @@ impl Requester {
             }
             let done = memory.invalidate(qp.accessor(), key);
             done.map_err(|_| CompletionStatus::LocalQpOperationError)?;
-            self.queue.complete_front(CompletionStatus::Success, qp, cx);
-            self.current_wqe += 1;
-            self.note_drained(qp, cx);
-            return Ok(Step::Local);
+            send.complete_local(qp, cx);
+            return Ok(Step::Done);
         }
-        if self.next == entry.first && !self.may_begin(entry) {
+        if send.next() == entry.first && !send.may_begin(entry) {
             return Ok(Step::Blocked);
         }
         // Computed once for the train: neither the window nor what is acknowledged changes meanwhile.
-        if self.next >= acks.window_end() {
+        if send.next() >= acks.window_end() {
             return Ok(self.at_window_end());
         }
-        let step = match operation {
+        let writer = RequestWriter { send, qp, memory: &*memory };
+        let written = match operation {
             SendOperation::Read { remote } => {
-                self.write_read(entry, remote, qp, memory, acks, train)
+                let limit = ReadLimit { window: limit.size(), train_end: limit.train_end() };
+                writer.next_read(entry, remote, limit, acks, train)
             }
-            _ if operation.is_atomic() => self.write_atomic(entry, qp, memory, acks, train),
-            _ => self.write_data(entry, self.next, qp, memory, gather, acks, train),
+            _ if operation.is_atomic() => writer.atomic(entry, acks, train),
+            _ => writer.data(entry, send.next(), gather, acks, train),
         };
-        match step {
-            Ok(step) => Ok(step),
+        match written {
+            Ok(Written::Sent(sent)) => {
+                self.commit(&sent, cx);
+                Ok(Step::Done)
+            }
+            Ok(Written::NoRoom) => Ok(Step::NoRoom),
+            Ok(Written::Blocked) => Ok(Step::Blocked),
             // Earlier requests end first.
             Err(_) if !is_in_front => Ok(Step::Blocked),
             Err(_) => {
@@ -159,24 +205,10 @@ impl Requester {
     /// Returns what ends the train at the end of the window, or of the packets that pacing allows.
     #[cold]
     fn at_window_end(&mut self) -> Step {
-        if self.next - self.unacked < u64::from(self.effective_window()) {
+        if self.send.in_flight() < u64::from(self.window()) {
             return Step::NoRoom;
         }
-        self.window.on_limit();
+        self.limit.on_window_limit();
         Step::Blocked
-    }
-
-    /// Returns true if the next packet may be the first of this request.
-    pub(crate) fn may_begin(&self, entry: SendEntry<'_>) -> bool {
-        let operation = entry.work.operation;
-        if entry.work.fence && self.reads.outstanding(self.next) > 0 {
-            return false;
-        }
-        let was_sent_before = self.next < self.max_sent;
-        // Without a credit one message at a time finds out whether a receive is posted.
-        was_sent_before
-            || !operation.takes_receive()
-            || self.next == self.unacked
-            || self.credit.has_room()
     }
 }
