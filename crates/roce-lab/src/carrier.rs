@@ -108,6 +108,16 @@ impl Carrier {
 
     /// Moves the clock. Returns what arrived until then, by host, and hosts whose link became free.
     pub(crate) fn advance_to(&mut self, time: Time) -> (Vec<Arrived>, Vec<usize>) {
+        self.advance(time, false)
+    }
+
+    /// Moves the clock until something concerns a host, at most to `time`; otherwise as
+    /// [`advance_to`](Self::advance_to). Links do not stop before `time`.
+    pub(crate) fn advance_to_news(&mut self, time: Time) -> (Vec<Arrived>, Vec<usize>) {
+        self.advance(time, true)
+    }
+
+    fn advance(&mut self, mut time: Time, is_next_enough: bool) -> (Vec<Arrived>, Vec<usize>) {
         let (mut arrived, mut free) = (Vec::new(), Vec::new());
         match self {
             Self::Links { network, nodes, .. } => {
@@ -121,6 +131,10 @@ impl Carrier {
             }
             Self::Fabric { fabric, .. } => {
                 while let Some(event) = fabric.step(time) {
+                    if is_next_enough {
+                        // At the end of a nanosecond all of it has happened.
+                        time = time.min(Time::from_nanos(fabric.now().as_nanos() + 1));
+                    }
                     match event {
                         FabricEvent::Arrived { host, frame } => {
                             let frame = frame.into_bytes();

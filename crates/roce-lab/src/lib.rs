@@ -26,7 +26,9 @@ mod world;
 pub use carrier::FabricWorld;
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
 pub use fabric::{
-    FabricControl, FabricReport, FabricScenario, FabricShape, FabricWorkload, plot_fabric,
+    FabricControl, FabricError, FabricReport, FabricResults, FabricSample, FabricScenario,
+    FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,
+    plot_fabric,
 };
 pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
@@ -39,7 +41,6 @@ pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_fabric::EcnMarking;
-pub use roce_simnet::traffic::{FlowResult, FlowSizes, Recovery};
 pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{Scale, ScaleResult, plot};

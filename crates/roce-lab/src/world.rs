@@ -353,8 +353,26 @@ impl World {
         self.advance_to(moment);
     }
 
+    /// Advances to the next event that concerns a host, at most to `moment`. On a fabric that is much
+    /// cheaper than [`step`](Self::step), which stops at each event of a switch.
+    pub fn run_to_next(&mut self, moment: Instant) {
+        if self.config.fabric.is_none() {
+            let next = self.next_event();
+            return self.advance_to(next.map_or(moment, |next| next.min(moment)));
+        }
+        let timers = self.hosts.iter().filter_map(|host| host.endpoint.poll_timeout());
+        let moment = timers.chain([moment]).min().unwrap_or(moment).max(self.now());
+        let news = self.carrier.advance_to_news(Time::from_nanos(moment.as_nanos()));
+        self.handle_news(news);
+    }
+
     fn advance_to(&mut self, time: Instant) {
-        let (arrived, free) = self.carrier.advance_to(Time::from_nanos(time.as_nanos()));
+        let news = self.carrier.advance_to(Time::from_nanos(time.as_nanos()));
+        self.handle_news(news);
+    }
+
+    /// Handles frames that arrived, links that became free and due timers.
+    fn handle_news(&mut self, (arrived, free): (Vec<Arrived>, Vec<usize>)) {
         let now = self.now();
         let mut arrived = arrived.into_iter().peekable();
         for place in 0..self.hosts.len() {

@@ -9,12 +9,14 @@
 mod cell;
 #[path = "../tests/fixed_point/fluid.rs"]
 mod fluid;
+#[path = "../tests/fixed_point/model.rs"]
+mod model;
 
 use std::time::Duration;
 
 use cell::{DCQCN_QUEUES, DcqcnCell, queue_tolerance};
 use fluid::{Marked, solve};
-use roce_simnet::traffic::CnpTiming;
+use model::CnpTiming;
 
 fn main() {
     for cnp_timing in [CnpTiming::Slots, CnpTiming::Remembered, CnpTiming::AtOnce] {

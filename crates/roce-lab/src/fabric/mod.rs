@@ -1,17 +1,20 @@
-//! Flows over a fabric with queues, marks and pauses: scenarios for the command line.
+//! Flows of engines over a fabric with queues, marks and pauses: scenarios for the command line.
 
+mod flows;
 mod plot;
+mod results;
+mod run;
+mod workload;
 
 use std::time::Duration;
 
-use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology};
-use roce_simnet::traffic::{
-    self, CongestionModel, FlowSizes, FlowSpec, Recovery, Results, Simulation, SimulationConfig,
-    TimelyParams, Trace,
-};
-use roce_transport::congestion::{DcqcnParameters, EcnParameters, SwiftParameters};
+use roce_fabric::{EcnMarking, Topology};
+use roce_transport::Instant;
 
 pub use plot::plot_fabric;
+pub use results::{FabricResults, FlowResult, QueueStats};
+pub use run::FabricError;
+pub use workload::{FlowSizes, FlowSpec};
 
 /// Hosts, switches and links of a [`FabricScenario`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +59,15 @@ pub enum FabricControl {
     Ecn,
     /// A window that reacts to delay.
     Swift,
-    /// Patched TIMELY.
-    Timely,
+}
+
+/// What receivers do with packets behind a missing one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Discard them; the sender starts again at the missing packet.
+    GoBackN,
+    /// Keep them and report the gap; the sender sends only what is missing.
+    Keep,
 }
 
 /// Flows over a fabric, in virtual time.
@@ -66,9 +76,10 @@ pub enum FabricControl {
 /// use roce_lab::{FabricControl, FabricScenario};
 ///
 /// let scenario = FabricScenario { control: FabricControl::Dcqcn, ..FabricScenario::default() };
-/// let report = scenario.simulate();
+/// let report = scenario.simulate()?;
 /// assert!(report.results.flows.iter().all(|flow| flow.finished.is_some()));
 /// assert!(report.results.switches.marked_frames > 0);
+/// # Ok::<(), roce_lab::FabricError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FabricScenario {
@@ -86,7 +97,7 @@ pub struct FabricScenario {
     pub bits_per_sec: u64,
     /// Propagation delay of each link.
     pub delay: Duration,
-    /// Payload of a packet in bytes.
+    /// Path MTU in bytes.
     pub payload: u32,
     /// Bytes of each switch's shared buffer.
     pub buffer: u64,
@@ -147,9 +158,29 @@ pub struct FabricReport {
     /// The scenario.
     pub scenario: FabricScenario,
     /// Flows and counters.
-    pub results: Results,
-    /// Rates, queues, marks and pauses over time.
-    pub trace: Trace,
+    pub results: FabricResults,
+    /// Rates, queues, marks and pauses at equal distances of time.
+    pub samples: Vec<FabricSample>,
+}
+
+/// State of the fabric and of the first flows at one time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FabricSample {
+    /// Time of the sample.
+    pub at: Instant,
+    /// Bytes of data in the longest queue of all switches.
+    pub longest_queue: u64,
+    /// Frames marked since the start.
+    pub marked: u64,
+    /// XOFF frames that switches sent since the start.
+    pub xoff_sent: u64,
+    /// Frames lost in switches since the start, with those that a watchdog dropped.
+    pub dropped: u64,
+    /// Bytes that hosts received since the start.
+    pub delivered_bytes: u64,
+    /// Rate of each of the first flows in bits per second that its congestion control allows; 0 before
+    /// its start and after its end.
+    pub rates: Vec<f64>,
 }
 
 /// Hosts of a leaf.
@@ -158,9 +189,6 @@ const SPINES: usize = 2;
 const RING_SWITCHES: usize = 3;
 /// Bytes of Ethernet, IPv4, UDP, BTH and ICRC.
 const HEADERS: u32 = 14 + 20 + 8 + 12 + 4;
-const DATA_CLASS: usize = 3;
-/// Samples of a run that lasts to its limit.
-const SAMPLES: u32 = 4000;
 
 impl FabricScenario {
     /// Returns the topology.
@@ -183,7 +211,7 @@ impl FabricScenario {
     fn flows(&self, hosts: usize) -> Vec<FlowSpec> {
         let bytes = self.bytes;
         match self.workload {
-            FabricWorkload::Incast => traffic::incast(hosts - 1, bytes),
+            FabricWorkload::Incast => workload::incast(hosts - 1, bytes),
             FabricWorkload::Pairs if self.shape == FabricShape::Ring => {
                 let further = hosts / RING_SWITCHES * 2;
                 (0..hosts)
@@ -194,56 +222,16 @@ impl FabricScenario {
                 let half = hosts / 2;
                 (0..half).map(|from| FlowSpec::new(from, from + half, bytes)).collect()
             }
-            FabricWorkload::Permutation => traffic::permutation(hosts, bytes, self.seed),
-            FabricWorkload::AllToAll => traffic::all_to_all(hosts, bytes),
-            FabricWorkload::RingAllreduce => traffic::ring_allreduce(hosts, bytes),
+            FabricWorkload::Permutation => workload::permutation(hosts, bytes, self.seed),
+            FabricWorkload::AllToAll => workload::all_to_all(hosts, bytes),
+            // The ring has connections of its own.
+            FabricWorkload::RingAllreduce => Vec::new(),
             FabricWorkload::Sizes(sizes, load) => {
                 // The last tenth of the time lets flows finish.
                 let until = self.limit.mul_f64(0.9);
-                traffic::poisson(hosts, sizes, load, self.bits_per_sec, until, self.seed)
+                let most = run::MAX_FLOWS + 1;
+                workload::poisson(hosts, sizes, load, self.bits_per_sec, until, self.seed, most)
             }
-        }
-    }
-
-    fn switch(&self) -> SwitchConfig {
-        let frame = u64::from(self.payload + HEADERS);
-        let marking = self.marking.unwrap_or(EcnMarking::for_rate(self.bits_per_sec));
-        let mut switch = SwitchConfig {
-            buffer_bytes: self.buffer,
-            alpha: self.alpha,
-            watchdog: self.watchdog,
-            ..SwitchConfig::default()
-        };
-        switch.marking = [None; CLASSES];
-        switch.marking[DATA_CLASS] = Some(marking);
-        if self.pfc {
-            let pfc = PfcConfig::for_link(DATA_CLASS, self.bits_per_sec, self.delay, frame);
-            switch.pfc = Some(pfc);
-        }
-        switch
-    }
-
-    fn congestion(&self) -> (CongestionModel, Duration) {
-        let packet = u64::from(self.payload);
-        let (paper, card) = (Duration::from_micros(50), Duration::from_micros(4));
-        match self.control {
-            FabricControl::None => (CongestionModel::None, paper),
-            FabricControl::DcqcnPaper => (CongestionModel::Dcqcn(DcqcnParameters::PAPER), paper),
-            FabricControl::Dcqcn => (CongestionModel::Dcqcn(DcqcnParameters::CONNECTX), card),
-            FabricControl::Ecn => {
-                let parameters =
-                    EcnParameters { packet, min_window: packet, ..EcnParameters::default() };
-                (CongestionModel::Ecn(parameters), card)
-            }
-            FabricControl::Swift => {
-                let parameters = SwiftParameters {
-                    base_target: self.base_rtt() + Duration::from_micros(10),
-                    packet,
-                    ..SwiftParameters::default()
-                };
-                (CongestionModel::Swift(parameters), card)
-            }
-            FabricControl::Timely => (CongestionModel::Timely(TimelyParams::default()), card),
         }
     }
 
@@ -261,36 +249,5 @@ impl FabricScenario {
     /// Returns the time in which a switch sends what its buffer may hold for one link.
     fn longest_queue(&self) -> Duration {
         Duration::from_secs_f64(self.buffer as f64 * 8.0 / self.bits_per_sec.max(1) as f64)
-    }
-
-    /// Runs the scenario.
-    pub fn simulate(&self) -> FabricReport {
-        let topology = self.topology();
-        let flows = self.flows(topology.hosts().len());
-        let (congestion, cnp_interval) = self.congestion();
-        let reordering = if self.spray { 3 * u64::from(self.hosts as u32) } else { 0 };
-        let config = SimulationConfig {
-            fabric: FabricConfig {
-                switch: self.switch(),
-                routing: if self.spray { Routing::Spray } else { Routing::Ecmp },
-                loss: self.loss,
-                seed: self.seed,
-                ..FabricConfig::default()
-            },
-            congestion,
-            payload: self.payload.max(1),
-            headers: HEADERS,
-            cnp_interval,
-            recovery: self.recovery,
-            window: self.window,
-            reordering,
-            base_rtt: self.base_rtt(),
-            first_timeout: self.base_rtt().max(self.longest_queue()),
-            sample: (self.limit / SAMPLES).max(Duration::from_micros(1)),
-            ..SimulationConfig::default()
-        };
-        let mut simulation = Simulation::new(topology, config, flows);
-        let results = simulation.run(self.limit);
-        FabricReport { scenario: *self, results, trace: simulation.trace().clone() }
     }
 }

@@ -1,9 +1,8 @@
 //! Plot of a fabric over time: rates, throughput, the longest queue, marks, pauses and drops.
 
 use plotters::style::RGBColor;
-use roce_simnet::traffic::Sample;
 
-use super::FabricReport;
+use super::{FabricReport, FabricSample};
 use crate::plot::{COLOURS, Line, Panel, PlotError, draw};
 
 /// Plots a run over time as SVG, in four panels: the rates that the first flows are allowed, the
@@ -12,13 +11,13 @@ use crate::plot::{COLOURS, Line, Panel, PlotError, draw};
 /// # Errors
 /// [`PlotError`].
 pub fn plot_fabric(report: &FabricReport) -> Result<String, PlotError> {
-    let samples = &report.trace.samples;
+    let samples = &report.samples;
     let end = samples.last().map_or(0.0, micros);
     if samples.len() < 2 || end <= 0.0 {
         return Err(PlotError::TooShort);
     }
     let thinned: Vec<_> = samples.iter().step_by(samples.len().div_ceil(MAX_POINTS)).collect();
-    let line = |of: &dyn Fn(&Sample) -> f64| -> Vec<(f64, f64)> {
+    let line = |of: &dyn Fn(&FabricSample) -> f64| -> Vec<(f64, f64)> {
         thinned.iter().map(|sample| (micros(sample), of(sample))).collect()
     };
     let flows = samples.iter().map(|sample| sample.rates.len()).max().unwrap_or(0).min(MAX_LINES);
@@ -62,7 +61,7 @@ pub fn plot_fabric(report: &FabricReport) -> Result<String, PlotError> {
 
 type Lines = Vec<(String, Vec<(f64, f64)>, RGBColor)>;
 
-fn micros(sample: &Sample) -> f64 {
+fn micros(sample: &FabricSample) -> f64 {
     sample.at.as_nanos() as f64 / 1e3
 }
 

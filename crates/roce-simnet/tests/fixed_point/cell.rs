@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use roce_fabric::{CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig, Topology};
-use roce_simnet::traffic::{
-    CnpTiming, CongestionModel, QueueStats, Simulation, SimulationConfig, incast,
-};
+use roce_fabric::{CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig};
 use roce_transport::congestion::DcqcnParameters;
+
+use crate::model::{self, CnpTiming, QueueStats};
 
 const GBIT: u64 = 1_000_000_000;
 const DELAY: Duration = Duration::from_micros(1);
@@ -66,22 +65,19 @@ impl DcqcnCell {
             alpha: 8.0,
             ..SwitchConfig::default()
         };
-        let config = SimulationConfig {
-            congestion: CongestionModel::Dcqcn(self.parameters),
-            fabric: FabricConfig { switch, wire_overhead: 0, ..FabricConfig::default() },
-            headers: 0,
-            ack_every: 64,
-            cnp_timing: self.cnp_timing,
-            warm_up: self.limit / 2,
-            sample: Duration::from_micros(5),
-            ..SimulationConfig::default()
-        };
-        let topology = Topology::star(self.flows + 1, self.gbit * GBIT, self.delay);
-        let mut simulation = Simulation::new(topology, config, incast(self.flows, u64::MAX));
-        let results = simulation.run(self.limit);
+        let config = FabricConfig { switch, ..FabricConfig::default() };
+        let (rate, parameters) = (self.gbit * GBIT, self.parameters);
+        let (rates, queue) = model::run(
+            self.flows,
+            rate,
+            self.delay,
+            config,
+            parameters,
+            self.cnp_timing,
+            self.limit,
+        );
         let fair = (self.gbit * GBIT) as f64 / self.flows as f64;
-        let rates = simulation.trace().mean_rates(self.limit / 2);
-        (rates.into_iter().map(|rate| rate / fair).collect(), results.queue)
+        (rates.into_iter().map(|rate| rate / fair).collect(), queue)
     }
 }
 

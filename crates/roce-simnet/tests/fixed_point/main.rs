@@ -2,11 +2,13 @@
 
 mod cell;
 mod fluid;
+mod model;
 
 use std::time::Duration;
 
 use cell::{DCQCN_QUEUES, DcqcnCell, queue_tolerance};
 use fluid::{Marked, solve};
+use model::CnpTiming;
 
 #[test]
 fn dcqcn_reaches_the_fixed_point_of_its_fluid_model() {
@@ -69,4 +71,14 @@ fn where_only_what_leaves_is_marked_64_flows_oscillate_in_the_model_as_in_the_fa
     assert!(near.deviation < near.mean * 0.3, "{near:?}");
     let (_, far) = cell().delayed(21_100).run();
     assert!(far.deviation > far.mean * 0.5, "{far:?}");
+}
+
+/// More CNPs, a shorter queue: a mark that comes within the interval after a CNP is forgotten where the
+/// next one is answered at once.
+#[test]
+fn receivers_that_remember_marks_have_the_shortest_queue_and_those_that_forget_them_the_longest() {
+    let mean = |cnp_timing| DcqcnCell { cnp_timing, ..DcqcnCell::paper(4, 40, 0.01) }.run().1.mean;
+    let [remembered, slots, at_once] =
+        [CnpTiming::Remembered, CnpTiming::Slots, CnpTiming::AtOnce].map(mean);
+    assert!(remembered < slots && slots < at_once, "{remembered} {slots} {at_once}");
 }

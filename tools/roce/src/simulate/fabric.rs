@@ -16,8 +16,8 @@ use crate::parse_number;
 
 /// Time flows over a fabric of switches with queues, ECN marks and pauses
 ///
-/// Flows are modelled: their packets have lengths and numbers, but no bytes. Switches share a buffer
-/// among their ports, mark packets, and pause their neighbours with --pfc. Only time is simulated.
+/// The hosts run the protocol engine of `roce` itself, with a connection for each flow. Switches share a
+/// buffer among their ports, mark packets, and pause their neighbours with --pfc. Only time is simulated.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -73,8 +73,8 @@ pub(crate) struct Options {
     /// Propagation delay of each link
     #[arg(long, default_value = "1us")]
     delay: Span,
-    /// Payload of a packet in bytes
-    #[arg(long, default_value = "4096", value_parser = payload)]
+    /// Path MTU in bytes
+    #[arg(long, default_value = "4096", value_parser = path_mtu)]
     mtu: u32,
     /// Longest virtual time
     #[arg(long, value_name = "TIME", default_value = "10ms")]
@@ -133,15 +133,10 @@ enum Control {
     DcqcnPaper,
     /// A window that reacts to delay
     Swift,
-    /// Patched TIMELY
-    Timely,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Repair {
-    /// Send the whole message of 4 MB again
-    #[value(name = "go-back-0")]
-    GoBack0,
     /// Send everything from the lost packet on again
     GoBackN,
     /// Send only lost packets again; the receiver keeps the others
@@ -170,7 +165,7 @@ pub(crate) fn run(options: &Options) -> Result {
         print(&head(options, scenario(options, *control).topology().hosts().len()))?;
     }
     for control in &options.cc {
-        let report = scenario(options, *control).simulate();
+        let report = scenario(options, *control).simulate()?;
         packets += report.results.fabric.sent_frames;
         if options.json {
             rows.push(to_json(*control, &report));
@@ -213,7 +208,6 @@ fn scenario(options: &Options, control: Control) -> FabricScenario {
             Control::Dcqcn => FabricControl::Dcqcn,
             Control::DcqcnPaper => FabricControl::DcqcnPaper,
             Control::Swift => FabricControl::Swift,
-            Control::Timely => FabricControl::Timely,
         },
         bits_per_sec: options.rate.bits_per_sec(),
         delay: options.delay.duration(),
@@ -225,7 +219,6 @@ fn scenario(options: &Options, control: Control) -> FabricScenario {
         watchdog: options.watchdog.map(|span| span.duration()),
         loss: options.loss,
         recovery: match options.recovery {
-            Repair::GoBack0 => Recovery::GoBack0,
             Repair::GoBackN => Recovery::GoBackN,
             Repair::Keep => Recovery::Keep,
         },
@@ -280,10 +273,10 @@ fn row(control: Control, report: &FabricReport) -> String {
         results.queue.p50 as f64 / 1e3,
         results.queue.p99 as f64 / 1e3,
         results.switches.marked_frames,
-        results.flows.iter().map(|flow| flow.cnps).sum::<u64>(),
+        results.cnps,
         results.switches.xoff_sent,
         results.switches.dropped_frames + results.switches.discarded_frames,
-        results.flows.iter().map(|flow| flow.resent).sum::<u64>(),
+        results.resent,
     )
 }
 
@@ -296,10 +289,6 @@ fn to_json(control: Control, report: &FabricReport) -> serde_json::Value {
             "delivered_bytes": flow.delivered,
             "seconds": flow.completion_time().map(|it| it.as_secs_f64()),
             "goodput_bits_per_second": flow.goodput(results.time),
-            "packets": flow.sent,
-            "resent": flow.resent,
-            "cnps": flow.cnps,
-            "timeouts": flow.timeouts,
         })
     };
     let (fabric, switches) = (&results.fabric, &results.switches);
@@ -317,6 +306,9 @@ fn to_json(control: Control, report: &FabricReport) -> serde_json::Value {
         },
         "packets": fabric.sent_frames,
         "lost": fabric.lost_frames,
+        "resent": results.resent,
+        "cnps": results.cnps,
+        "timeouts": results.timeouts,
         "pause_frames": fabric.pause_frames,
         "marked": switches.marked_frames,
         "dropped": switches.dropped_frames,
@@ -339,10 +331,10 @@ fn hosts(text: &str) -> Result<usize, String> {
     }
 }
 
-fn payload(text: &str) -> Result<u32, String> {
+fn path_mtu(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(bytes @ 256..=9000) => Ok(bytes),
-        _ => Err("a payload lies between 256 and 9000 bytes".to_owned()),
+        Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
+        _ => Err("a path MTU is 256, 512, 1024, 2048 or 4096".to_owned()),
     }
 }
 
@@ -378,7 +370,7 @@ mod tests {
 
     fn reports(line: &str) -> Vec<FabricReport> {
         let line = Line::try_parse_from(std::iter::once("fabric").chain(line.split(' '))).unwrap();
-        let run = |control: &Control| scenario(&line.options, *control).simulate();
+        let run = |control: &Control| scenario(&line.options, *control).simulate().unwrap();
         line.options.cc.iter().map(run).collect()
     }
 

@@ -1,16 +1,17 @@
-//! Results of a simulation.
+//! Results of flows over a fabric.
 
 use std::time::Duration;
 
-use super::{FlowSpec, QueueStats};
-use roce_fabric::Time;
 use roce_fabric::{FabricCounters, PortCounters};
+use roce_transport::Instant;
 
-/// Results of a [`Simulation`](super::Simulation).
+use super::FlowSpec;
+
+/// Results of a [`FabricScenario`](super::FabricScenario).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Results {
+pub struct FabricResults {
     /// Time of the end.
-    pub time: Time,
+    pub time: Instant,
     /// The flows, in the order in which they were given.
     pub flows: Vec<FlowResult>,
     /// Counters of links and hosts.
@@ -19,6 +20,12 @@ pub struct Results {
     pub switches: PortCounters,
     /// Lengths of the longest queue.
     pub queue: QueueStats,
+    /// Packets that the engines sent again.
+    pub resent: u64,
+    /// CNPs that the engines sent.
+    pub cnps: u64,
+    /// ACK timeouts of the engines.
+    pub timeouts: u64,
 }
 
 /// Result of one flow.
@@ -26,38 +33,45 @@ pub struct Results {
 pub struct FlowResult {
     /// The flow.
     pub spec: FlowSpec,
-    /// Payload bytes received in order.
+    /// Payload bytes of acknowledged messages.
     pub delivered: u64,
-    /// Time at which the last byte arrived.
-    pub finished: Option<Time>,
-    /// Data packets sent.
-    pub sent: u64,
-    /// Data packets sent again.
-    pub resent: u64,
-    /// CNPs that the receiver sent.
-    pub cnps: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
+    /// Time at which the last message was acknowledged.
+    pub finished: Option<Instant>,
+}
+
+/// Lengths of the longest queue over time, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QueueStats {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Maximum.
+    pub max: u64,
 }
 
 impl FlowResult {
     /// Returns the payload bits per second from the flow's start to its end, or to `now`.
-    pub fn goodput(&self, now: Time) -> f64 {
-        let span = (self.finished.unwrap_or(now) - self.spec.start).as_secs_f64();
+    pub fn goodput(&self, now: Instant) -> f64 {
+        let span = self.finished.unwrap_or(now).saturating_since(self.spec.start).as_secs_f64();
         if span > 0.0 { self.delivered as f64 * 8.0 / span } else { 0.0 }
     }
 
     /// Returns the time from the flow's start to its end.
     pub fn completion_time(&self) -> Option<Duration> {
-        self.finished.map(|end| end - self.spec.start)
+        self.finished.map(|end| end.saturating_since(self.spec.start))
     }
 }
 
-impl Results {
+impl FabricResults {
     /// Returns the sum of the goodputs in bits per second over the whole run.
     pub fn goodput(&self) -> f64 {
         let bytes: u64 = self.flows.iter().map(|flow| flow.delivered).sum();
-        let span = (self.time - Time::START).as_secs_f64();
+        let span = self.time.saturating_since(Instant::default()).as_secs_f64();
         if span > 0.0 { bytes as f64 * 8.0 / span } else { 0.0 }
     }
 
@@ -74,5 +88,25 @@ impl Results {
         times.sort_unstable();
         let last = times.len().checked_sub(1)?;
         times.get((last as f64 * share.clamp(0.0, 1.0)).round() as usize).copied()
+    }
+}
+
+impl QueueStats {
+    /// Returns the statistics of these lengths.
+    pub(super) fn of(mut lengths: Vec<u64>) -> Self {
+        lengths.sort_unstable();
+        let (Some(max), count) = (lengths.last().copied(), lengths.len() as f64) else {
+            return Self::default();
+        };
+        let mean = lengths.iter().sum::<u64>() as f64 / count;
+        let square = |length: &u64| (*length as f64 - mean).powi(2);
+        let at = |share: f64| lengths[((count - 1.0) * share) as usize];
+        Self {
+            mean,
+            deviation: (lengths.iter().map(square).sum::<f64>() / count).sqrt(),
+            p50: at(0.5),
+            p99: at(0.99),
+            max,
+        }
     }
 }

@@ -2,16 +2,36 @@
 
 use std::time::Duration;
 
-use super::FlowSpec;
-use roce_fabric::{SplitMix64, Time};
+use roce_fabric::SplitMix64;
+use roce_transport::Instant;
+
+/// A flow to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSpec {
+    /// Index of the sending host.
+    pub from: usize,
+    /// Index of the receiving host.
+    pub to: usize,
+    /// Bytes of payload.
+    pub bytes: u64,
+    /// Time at which the first message is posted.
+    pub start: Instant,
+}
+
+impl FlowSpec {
+    /// Creates a flow that starts at time 0.
+    pub(super) fn new(from: usize, to: usize, bytes: u64) -> Self {
+        Self { from, to, bytes, start: Instant::default() }
+    }
+}
 
 /// Returns flows from hosts 1 to `senders` to host 0, of so many bytes each.
-pub fn incast(senders: usize, bytes: u64) -> Vec<FlowSpec> {
+pub(super) fn incast(senders: usize, bytes: u64) -> Vec<FlowSpec> {
     (1..=senders).map(|from| FlowSpec::new(from, 0, bytes)).collect()
 }
 
 /// Returns a flow from each host to another, so that each host receives one.
-pub fn permutation(hosts: usize, bytes: u64, seed: u64) -> Vec<FlowSpec> {
+pub(super) fn permutation(hosts: usize, bytes: u64, seed: u64) -> Vec<FlowSpec> {
     let mut order: Vec<usize> = (0..hosts).collect();
     let mut rng = SplitMix64::new(seed);
     // A shuffle that leaves nothing in its place: one cycle through all hosts.
@@ -27,21 +47,9 @@ pub fn permutation(hosts: usize, bytes: u64, seed: u64) -> Vec<FlowSpec> {
 }
 
 /// Returns a flow from each host to each other host.
-pub fn all_to_all(hosts: usize, bytes: u64) -> Vec<FlowSpec> {
+pub(super) fn all_to_all(hosts: usize, bytes: u64) -> Vec<FlowSpec> {
     let pairs = (0..hosts).flat_map(|from| (1..hosts).map(move |by| (from, (from + by) % hosts)));
     pairs.map(|(from, to)| FlowSpec::new(from, to, bytes)).collect()
-}
-
-/// Returns the flows of a ring allreduce of so many bytes: each host sends its chunk, and then
-/// forwards 2(N−1) − 1 chunks as they arrive.
-pub fn ring_allreduce(hosts: usize, bytes: u64) -> Vec<FlowSpec> {
-    let chunk = bytes.div_ceil(hosts.max(1) as u64).max(1);
-    let total = chunk * 2 * (hosts.max(2) as u64 - 1);
-    let flow = |from| FlowSpec {
-        forwards: Some(((from + hosts - 1) % hosts, chunk)),
-        ..FlowSpec::new(from, (from + 1) % hosts, total)
-    };
-    (0..hosts).map(flow).collect()
 }
 
 /// A distribution of flow sizes, piecewise linear.
@@ -98,13 +106,13 @@ impl FlowSizes {
     }
 
     /// Returns the mean size in bytes.
-    pub fn mean(self) -> f64 {
+    fn mean(self) -> f64 {
         let piece = |ends: &[(f64, f64)]| (ends[0].0 + ends[1].0) / 2.0 * (ends[1].1 - ends[0].1);
         self.points().windows(2).map(piece).sum::<f64>() / 100.0
     }
 
     /// Returns a random size, at least 1 byte.
-    pub fn draw(self, rng: &mut SplitMix64) -> u64 {
+    fn draw(self, rng: &mut SplitMix64) -> u64 {
         let share = rng.fraction() * 100.0;
         let points = self.points();
         let after = points.iter().position(|point| point.1 > share).unwrap_or(points.len() - 1);
@@ -115,14 +123,16 @@ impl FlowSizes {
 }
 
 /// Returns flows of random sizes between random hosts, which start at random (a Poisson process)
-/// until `until`, and load each host's link of `bits_per_sec` to this share on average.
-pub fn poisson(
+/// until `until`, and load each host's link of `bits_per_sec` to this share on average. There are at
+/// most `limit` flows.
+pub(super) fn poisson(
     hosts: usize,
     sizes: FlowSizes,
     load: f64,
     bits_per_sec: u64,
     until: Duration,
     seed: u64,
+    limit: usize,
 ) -> Vec<FlowSpec> {
     let mut rng = SplitMix64::new(seed);
     let per_second = hosts as f64 * load * bits_per_sec as f64 / 8.0 / sizes.mean();
@@ -133,12 +143,12 @@ pub fn poisson(
     }
     loop {
         at -= (1.0 - rng.fraction()).ln() / per_second;
-        if at >= until.as_secs_f64() {
+        if at >= until.as_secs_f64() || flows.len() == limit {
             return flows;
         }
         let from = rng.below(hosts as u64) as usize;
         let to = (from + 1 + rng.below(hosts as u64 - 1) as usize) % hosts;
-        let start = Time::START + Duration::from_secs_f64(at);
+        let start = Instant::default() + Duration::from_secs_f64(at);
         flows.push(FlowSpec { start, ..FlowSpec::new(from, to, sizes.draw(&mut rng)) });
     }
 }
@@ -171,7 +181,7 @@ mod tests {
     #[test]
     fn random_flows_load_the_links_as_asked() {
         let (rate, until) = (10_000_000_000, Duration::from_millis(50));
-        let flows = poisson(40, FlowSizes::Hadoop, 0.5, rate, until, 7);
+        let flows = poisson(40, FlowSizes::Hadoop, 0.5, rate, until, 7, usize::MAX);
         let bytes: u64 = flows.iter().map(|flow| flow.bytes).sum();
         let load = bytes as f64 * 8.0 / (40.0 * rate as f64 * until.as_secs_f64());
         assert!((load - 0.5).abs() < 0.1, "{load}");
