@@ -8,10 +8,11 @@ use roce_wire::{Psn, Qpn};
 use crate::congestion::{CongestionConfig, NotificationPoint};
 use crate::owed_ack::OwedAcks;
 use crate::owed_cnp::{OwedCnp, OwedCnps};
-use crate::qp::context::QpContext;
 use crate::rc::FrameFeedback;
 use crate::rc::reorder_buffer::ReorderBudget;
-use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
+use crate::{
+    AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer, PathHandle,
+};
 
 /// Everything that leaves an endpoint apart from packets.
 #[derive(Debug)]
@@ -84,14 +85,18 @@ impl<'a, O: Observer> Context<'a, O> {
         self.out.events.push_back(event);
     }
 
-    /// Notes a marked packet of the peer of a connection. Returns true if the notification
+    /// Notes a marked packet of the peer of a connection, on this path. Returns true if the notification
     /// point finds a CNP due; it is sent if the point is on.
-    pub(crate) fn on_marked(&mut self, point: &mut NotificationPoint, qp: &QpContext) -> bool {
+    pub(crate) fn on_marked(
+        &mut self,
+        point: &mut NotificationPoint,
+        path_and_dest: Option<(PathHandle, Qpn)>,
+    ) -> bool {
         let CongestionConfig { np_enable, np_min_time_between_cnps, .. } = self.config.congestion;
         self.counters().np_ecn_marked_roce_packets += 1;
         let interval = Duration::from_micros(np_min_time_between_cnps.into());
         let is_due = point.on_marked(self.time, interval);
-        if let Some((path, dest_qpn)) = qp.path_and_dest().filter(|_| is_due && np_enable) {
+        if let Some((path, dest_qpn)) = path_and_dest.filter(|_| is_due && np_enable) {
             self.out.owed_cnps.push(OwedCnp { qpn: self.qpn, dest_qpn, path });
         }
         is_due

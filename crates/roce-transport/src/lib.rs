@@ -16,6 +16,7 @@ mod config;
 pub mod congestion;
 mod context;
 mod counters;
+mod destination;
 mod endpoint;
 mod error;
 mod event;
@@ -54,6 +55,7 @@ pub use attributes::{
 pub use completion::{Completion, CompletionOperation, CompletionStatus};
 pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
+pub use destination::Destination;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, ModifySrqError, PostError};
 pub use event::{AsyncEvent, EventSource};
@@ -67,6 +69,6 @@ pub use sealer::PacketSealer;
 pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};
 pub use shared_receives::{SrqAttributes, SrqInfo, SrqInit};
 pub use work_request::{
-    Destination, InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation,
-    SendWr, WrData,
+    InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
+    WrData,
 };

@@ -1,10 +1,10 @@
 //! Work requests.
 
-use roce_wire::{PathMtu, Psn, Qpn, Trailer};
+use roce_wire::{Psn, Trailer};
 use smallvec::SmallVec;
 
+use crate::SgList;
 use crate::completion::CompletionOperation;
-use crate::{PathAttributes, SgList};
 
 /// A request to be posted to a send queue.
 ///
@@ -109,19 +109,6 @@ pub enum WrData {
 /// [`MAX_LEN_WITHOUT_ALLOCATION`]: Self::MAX_LEN_WITHOUT_ALLOCATION
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InlineData(SmallVec<[u8; InlineData::MAX_LEN_WITHOUT_ALLOCATION]>);
-
-/// Where a datagram goes; as `ibv_ah` and the `ud` part of `ibv_send_wr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// The path.
-    pub path: PathAttributes,
-    /// Largest payload of a packet on the path.
-    pub mtu: PathMtu,
-    /// The peer's queue pair.
-    pub qpn: Qpn,
-    /// Q_Key of the packet. If its top bit is set, the queue pair's own is sent instead.
-    pub q_key: u32,
-}
 
 /// A request to be posted to a receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod run_queue;
 mod running_time;
 mod scheduler;
 mod shared_receives;
+mod slot;
 mod suspended_queues;
 pub(crate) mod timer_queue;
 mod transmit;
@@ -18,7 +19,6 @@ pub use transmit::{Transmit, TransmitLimits};
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::net::IpAddr;
 
 use roce_wire::{Packet, Qpn, Verified};
 
@@ -28,12 +28,13 @@ use crate::congestion::CongestionConfig;
 use crate::context::{Context, DropReason, Outputs};
 use crate::endpoint::running_time::RunningTime;
 use crate::endpoint::scheduler::Scheduler;
+use crate::endpoint::slot::Slot;
 use crate::qp::context::QpContext;
 use crate::qp::shared_receive_queue::{SharedReceiveQueue, SrqTable};
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, Destination, EndpointConfig, InlineData,
     Instant, Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr,
-    SendWr, SrqHandle,
+    SendWr,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -117,21 +118,6 @@ pub struct Endpoint<O: Observer = ()> {
     scheduler: Scheduler,
     srqs: SrqTable,
     time: RunningTime,
-}
-
-/// A queue pair, and what the scheduler knows of it.
-#[derive(Debug)]
-struct Slot {
-    qpn: Qpn,
-    queue_pair: QueuePair,
-    /// The shared receive queue that it takes from.
-    srq: Option<SrqHandle>,
-    /// Deadline of its entry in the timer queue.
-    timer_at: Option<Instant>,
-    /// Peer address and table index; `None` before the queue pair has a path.
-    peer: Option<(IpAddr, usize)>,
-    /// Ticket in that peer's wait queue.
-    wait_ticket: Option<wait_queue::Ticket>,
 }
 
 /// A queue pair, with what a call of it needs.

@@ -1,9 +1,9 @@
 //! Decides which queue pair transmits next, and when which timer fires.
 
-use crate::endpoint::Slot;
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::endpoint::peers::PeerTable;
 use crate::endpoint::run_queue::{RunQueue, Runnable};
+use crate::endpoint::slot::Slot;
 use crate::endpoint::suspended_queues::SuspendedQueues;
 use crate::endpoint::timer_queue::TimerQueue;
 use crate::rc::{FrameFeedback, TxPending};

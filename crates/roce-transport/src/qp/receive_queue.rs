@@ -1,14 +1,8 @@
-//! The receive queue, and the receives of a queue pair of any service.
+//! Posted receives.
 
 use std::collections::VecDeque;
 
-use crate::context::Context;
-use crate::qp::context::QpContext;
-use crate::qp::shared_receive_queue::SrqTable;
-use crate::qp::validate::validate_recv;
-use crate::{
-    AsyncEvent, CompletionStatus, Observer, PostError, QpInit, QpState, RecvWr, SrqHandle,
-};
+use crate::RecvWr;
 
 /// Posted receives, in the order in which messages take them.
 #[derive(Debug, Default)]
@@ -38,77 +32,5 @@ impl ReceiveQueue {
 
     pub(crate) fn len(&self) -> u32 {
         self.0.len() as u32 // at most `QpCap::MAX_WR`
-    }
-}
-
-/// The receives of a queue pair: its own, or those of a shared queue.
-#[derive(Debug)]
-pub(crate) enum Receives {
-    Own(ReceiveQueue),
-    Shared(SrqHandle),
-}
-
-impl Receives {
-    pub(crate) fn of(init: &QpInit) -> Self {
-        init.srq.map_or_else(|| Self::Own(ReceiveQueue::default()), Self::Shared)
-    }
-
-    /// The queue that the next message takes its receive from.
-    #[inline]
-    pub(crate) fn queue_mut<'a>(
-        &'a mut self,
-        srqs: &'a mut SrqTable,
-    ) -> Option<&'a mut ReceiveQueue> {
-        match self {
-            Self::Own(queue) => Some(queue),
-            Self::Shared(srq) => srqs.queue_mut(*srq),
-        }
-    }
-
-    /// The queue pair's own queue.
-    pub(crate) const fn own(&self) -> Option<&ReceiveQueue> {
-        match self {
-            Self::Own(queue) => Some(queue),
-            Self::Shared(_) => None,
-        }
-    }
-
-    /// Posts to the queue pair's own queue, of which a message holds `held` receives besides.
-    pub(crate) fn post<O: Observer>(
-        &mut self,
-        work: RecvWr,
-        held: u32,
-        qp: &QpContext,
-        cx: &mut Context<'_, O>,
-    ) -> Result<(), PostError> {
-        validate_recv(&work, qp, self, held)?;
-        cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
-        if let Self::Own(queue) = self {
-            queue.push(work);
-        }
-        if qp.state == QpState::Error {
-            self.flush(qp, cx);
-        }
-        Ok(())
-    }
-
-    /// Flushes the queue pair's own queue: it has gone to ERROR, or was there before (`was_failed`).
-    pub(crate) fn end<O: Observer>(
-        &mut self,
-        was_failed: bool,
-        qp: &QpContext,
-        cx: &mut Context<'_, O>,
-    ) {
-        self.flush(qp, cx);
-        if matches!(self, Self::Shared(_)) && !was_failed {
-            cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
-        }
-    }
-
-    fn flush<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
-        let Self::Own(queue) = self else { return };
-        while let Some(work) = queue.take() {
-            qp.complete_receive(&work, CompletionStatus::WorkRequestFlushed, cx);
-        }
     }
 }

@@ -3,8 +3,8 @@
 use roce_wire::Service;
 
 use crate::qp::context::QpContext;
-use crate::qp::receive_queue::Receives;
-use crate::qp::send_queue::packets_for;
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::segmentation::packets_for;
 use crate::{
     MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
 };
@@ -77,15 +77,15 @@ fn validate_service(operation: &SendOperation, service: Service) -> Result<(), P
     Err(PostError::NotOfService { service, operation: operation.completion_operation() })
 }
 
-/// Checks a request for the queue pair's own receive queue, if it has one. `held` receives are taken
+/// Checks a request for the queue pair's `own` receive queue, if it has one. `held` receives are taken
 /// and may be put back.
 pub(crate) fn validate_recv(
     work: &RecvWr,
     qp: &QpContext,
-    receives: &Receives,
+    own: Option<&ReceiveQueue>,
     held: u32,
 ) -> Result<(), PostError> {
-    let posted = receives.own().ok_or(PostError::HasSharedQueue)?.len();
+    let posted = own.ok_or(PostError::HasSharedQueue)?.len();
     let capacities = &qp.init.cap;
     if qp.state == QpState::Reset {
         return Err(PostError::WrongState { state: qp.state });

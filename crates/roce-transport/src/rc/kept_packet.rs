@@ -2,7 +2,7 @@
 
 use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Packet, PathMtu, Verified, opcode};
 
-use crate::qp::send_queue::packets_for;
+use crate::qp::segmentation::packets_for;
 
 /// A packet whose ICRC was verified, with bytes of its own: it is handled later than its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -50,7 +50,8 @@ use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::owed_ack::OwedAck;
 use crate::qp::context::QpContext;
 use crate::qp::modify;
-use crate::qp::receive_queue::{ReceiveQueue, Receives};
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::receives::Receives;
 use crate::qp::shared_receive_queue::SrqTable;
 use crate::qp::validate::validate_send;
 use crate::timers::Timers;
@@ -258,7 +259,7 @@ impl RcQueuePair {
         if !is_plausible {
             return;
         }
-        let is_due = cx.on_marked(&mut self.notification, &self.qp);
+        let is_due = cx.on_marked(&mut self.notification, self.qp.path_and_dest());
         match operation {
             // The peer sends as much as was requested, so the requester reacts itself.
             Operation::ReadResponse => {

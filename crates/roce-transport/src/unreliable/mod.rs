@@ -20,7 +20,8 @@ use self::sender::Sender;
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::modify;
-use crate::qp::receive_queue::{ReceiveQueue, Receives};
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::receives::Receives;
 use crate::qp::validate::validate_send;
 use crate::rc::TxPending;
 use crate::{

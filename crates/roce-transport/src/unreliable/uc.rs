@@ -130,7 +130,7 @@ impl UcQueuePair {
             return cx.dropped(bth.psn, cause);
         }
         if packet.ecn() == Ecn::CongestionExperienced {
-            cx.on_marked(&mut self.notification, &self.base.qp);
+            cx.on_marked(&mut self.notification, self.base.qp.path_and_dest());
         }
         let ahead = bth.psn.distance_from(self.expected);
         if (-MAX_LATE..0).contains(&ahead) {

@@ -99,46 +99,4 @@ impl Requester {
         }
         over > now
     }
-
-    /// As [`keep_timed`](Self::keep_timed), and restarts the timers that run.
-    #[inline]
-    pub(super) fn restart_timers(&mut self, qp: &QpContext, timers: &mut Timers, time: Instant) {
-        timers.stop(Timer::Probe);
-        match qp.params.ack_timeout.filter(|_| self.send.has_to_end()) {
-            Some(wait) => {
-                timers.arm(Timer::AckTimeout, time + wait);
-                let is_in_flight = self.send.in_flight() > 0;
-                self.recovery.on_ack_timer_armed(!is_in_flight);
-                if is_in_flight {
-                    self.arm_probe_timer(time, timers);
-                }
-            }
-            None => timers.stop(Timer::AckTimeout),
-        }
-    }
-
-    /// Arms the probe timer, counting from `base`, unless the ACK timeout expires before.
-    #[inline]
-    pub(in crate::rc) fn arm_probe_timer(&self, base: Instant, timers: &mut Timers) {
-        self.arm_probe_timer_at(self.recovery.probe_deadline(base), timers);
-    }
-
-    #[inline]
-    pub(super) fn arm_probe_timer_at(&self, at: Instant, timers: &mut Timers) {
-        if timers.at(Timer::AckTimeout).is_some_and(|later| at < later) {
-            timers.arm(Timer::Probe, at);
-        }
-        if !self.recovery.is_open() {
-            self.arm_gap_timer(timers);
-        }
-    }
-
-    /// Arms the probe timer for the next gap that is due, if that is earlier.
-    pub(in crate::rc) fn arm_gap_timer(&self, timers: &mut Timers) {
-        if let Some(at) = self.recovery.next_gap_due_at()
-            && timers.at(Timer::Probe).is_none_or(|probe| at < probe)
-        {
-            timers.arm(Timer::Probe, at);
-        }
-    }
 }

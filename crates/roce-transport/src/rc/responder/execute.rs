@@ -3,7 +3,7 @@
 use roce_wire::{AtomicEth, Operation, Reth};
 
 use crate::qp::context::QpContext;
-use crate::qp::send_queue::packets_for;
+use crate::qp::segmentation::packets_for;
 use crate::{
     Access, AccessFlags, AtomicChange, MAX_MESSAGE_LEN, MAX_READ_PACKETS, Memory, MemoryFault,
     RequestFault,

@@ -18,7 +18,7 @@ use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::received_packet::ReceivedPacket;
-use crate::qp::send_queue::packets_for;
+use crate::qp::segmentation::packets_for;
 use crate::rc::reorder_buffer::{Arrival, MAX_AHEAD, ReorderBudget, ReorderBuffer};
 use crate::rc::responder::resources::{Replay, Resource, Resources};
 use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
