@@ -45,6 +45,7 @@ mod tests;
 mod timers;
 mod train;
 mod transfer;
+mod tx_demand;
 mod unreliable;
 mod value_table;
 mod work_request;

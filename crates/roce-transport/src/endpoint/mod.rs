@@ -234,7 +234,7 @@ impl<O: Observer> Endpoint<O> {
     /// Returns the rate in bits per second to which congestion control limits a queue pair as of its
     /// last call; `None` if it does not limit the rate, or there is no such queue pair.
     pub fn rate_limit(&self, qpn: Qpn) -> Option<u64> {
-        self.qps.get(*self.by_qpn.get(&qpn)?)?.as_ref()?.queue_pair.rate_limit()
+        self.qps.get(*self.by_qpn.get(&qpn)?)?.as_ref()?.queue_pair.rc()?.rate_limit()
     }
 
     /// Removes a queue pair without completing what is posted; false if there is none of this
@@ -243,8 +243,10 @@ impl<O: Observer> Endpoint<O> {
         let Some(index) = self.by_qpn.remove(&qpn) else { return false };
         self.lookup_cache = None;
         if let Some(mut slot) = self.qps[index].take() {
-            self.out.owed_acks.extend(slot.queue_pair.take_owed_ack());
-            slot.queue_pair.drop_kept(&mut self.out.reorder_budget);
+            if let Some(rc) = slot.queue_pair.rc_mut() {
+                self.out.owed_acks.extend(rc.take_owed_ack());
+                rc.drop_kept(&mut self.out.reorder_budget);
+            }
             self.scheduler.remove(index, &mut slot);
             if let Some(srq) = slot.srq {
                 self.srqs.remove_user(srq);
@@ -321,7 +323,7 @@ impl<O: Observer> Endpoint<O> {
     #[inline]
     pub fn has_unsent(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.index_of(qpn) else { return false };
-        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.has_requests())
+        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.demand().requests)
     }
 
     /// Posts a request to the receive queue.
@@ -367,7 +369,9 @@ impl<O: Observer> Endpoint<O> {
         let time = self.advance(now);
         if self.out.reorder_budget.take_check(time) {
             let budget = &mut self.out.reorder_budget;
-            self.qps.iter_mut().flatten().for_each(|slot| slot.queue_pair.drop_idle(budget));
+            let reliable =
+                self.qps.iter_mut().flatten().filter_map(|slot| slot.queue_pair.rc_mut());
+            reliable.for_each(|rc| rc.drop_idle(budget));
         }
         self.scheduler.handle_timeout(&mut self.qps, time);
         while let Some((index, peer)) = self.scheduler.take_due(&mut self.qps, time) {

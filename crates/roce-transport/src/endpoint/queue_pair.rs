@@ -1,17 +1,14 @@
 //! A queue pair of whatever service, as endpoint and scheduler see it.
 
-use std::net::IpAddr;
-
 use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
-use crate::owed_ack::OwedAck;
 use crate::qp::context::QpContext;
 use crate::qp::shared_receive_queue::SrqTable;
-use crate::rc::reorder_buffer::ReorderBudget;
-use crate::rc::{RcQueuePair, TxPending};
+use crate::rc::RcQueuePair;
 use crate::train::TrainWriter;
+use crate::tx_demand::TxDemand;
 use crate::unreliable::uc::UcQueuePair;
 use crate::unreliable::ud::UdQueuePair;
 use crate::{
@@ -19,8 +16,8 @@ use crate::{
     PathHandle, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, SendWr,
 };
 
-/// Queue pairs by service. Each service is a module of its own; endpoint and scheduler call the
-/// methods below and know no service.
+/// Queue pairs by service. Each service is a module of its own. Endpoint and scheduler call the methods below
+/// for what all services have, and match [`rc`](Self::rc) for what only acknowledgements make necessary.
 #[derive(Debug)]
 pub(super) enum QueuePair {
     Rc(Box<RcQueuePair>),
@@ -60,6 +57,24 @@ impl QueuePair {
         }
     }
 
+    /// The queue pair, if it is reliable.
+    #[inline]
+    pub(super) fn rc(&self) -> Option<&RcQueuePair> {
+        match self {
+            Self::Rc(rc) => Some(rc),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// The queue pair, if it is reliable.
+    #[inline]
+    pub(super) fn rc_mut(&mut self) -> Option<&mut RcQueuePair> {
+        match self {
+            Self::Rc(rc) => Some(rc),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
     fn context(&self) -> &QpContext {
         dispatch!(self, rc => rc.context(), other => other.context())
     }
@@ -73,13 +88,6 @@ impl QueuePair {
             Self::Rc(rc) => rc.info(),
             Self::Uc(uc) => uc.info(),
             Self::Ud(ud) => ud.base.info(),
-        }
-    }
-
-    pub(super) fn rate_limit(&self) -> Option<u64> {
-        match self {
-            Self::Rc(rc) => rc.rate_limit(),
-            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 
@@ -214,26 +222,9 @@ impl QueuePair {
             return;
         }
         match self {
-            Self::Rc(rc) => rc.handle_failure(cx),
+            Self::Rc(rc) => rc.fail(None, cx),
             Self::Uc(uc) => uc.handle_failure(cx),
             Self::Ud(ud) => ud.handle_failure(cx),
-        }
-    }
-
-    /// Writes the only packet there is to send, if it is a whole message; see
-    /// [`RcQueuePair::transmit_single`].
-    #[inline]
-    pub(super) fn transmit_single<O: Observer>(
-        &mut self,
-        delay_acks: bool,
-        window: &mut PeerWindow,
-        memory: &mut impl Memory,
-        buf: &mut [u8],
-        cx: &mut Context<'_, O>,
-    ) -> Option<usize> {
-        match self {
-            Self::Rc(rc) => rc.transmit_single(delay_acks, window, memory, buf, cx),
-            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 
@@ -255,57 +246,15 @@ impl QueuePair {
         false
     }
 
-    /// Returns true if no window limits what the queue pair sends.
+    /// Returns what is left to send.
     #[inline]
-    pub(super) const fn is_unreliable(&self) -> bool {
-        matches!(self, Self::Uc(_) | Self::Ud(_))
-    }
-
-    #[inline]
-    pub(super) fn must_continue(&self) -> bool {
-        matches!(self, Self::Rc(rc) if rc.must_continue())
-    }
-
-    #[inline]
-    pub(super) fn pending_tx(&self, delay_acks: bool) -> TxPending {
-        dispatch!(self, rc => rc.pending_tx(delay_acks), other => other.pending_tx())
-    }
-
-    /// Returns true if gaps are to be repaired now, which needs no room in the peer window.
-    pub(super) fn has_repairs(&self) -> bool {
-        matches!(self, Self::Rc(rc) if rc.has_repairs())
-    }
-
-    #[inline]
-    pub(super) fn has_requests(&self) -> bool {
-        dispatch!(self, rc => rc.has_requests(), other => other.has_requests())
+    pub(super) fn demand(&self) -> TxDemand {
+        dispatch!(self, rc => rc.demand(), other => other.demand())
     }
 
     #[inline]
     pub(super) fn has_outstanding(&self) -> bool {
         dispatch!(self, rc => rc.has_outstanding(), other => other.has_outstanding())
-    }
-
-    #[inline]
-    pub(super) fn has_responses(&self) -> bool {
-        matches!(self, Self::Rc(rc) if rc.has_responses())
-    }
-
-    pub(super) fn prefer_requests(&mut self) {
-        if let Self::Rc(rc) = self {
-            rc.prefer_requests();
-        }
-    }
-
-    pub(super) fn reset_frames(&mut self) {
-        if let Self::Rc(rc) = self {
-            rc.reset_frames();
-        }
-    }
-
-    #[inline]
-    pub(super) fn needs_fresh_now(&self) -> bool {
-        dispatch!(self, rc => rc.needs_fresh_now(), _other => true)
     }
 
     pub(super) fn keep_timed(&mut self, time: Instant) {
@@ -325,42 +274,12 @@ impl QueuePair {
         dispatch!(self, rc => rc.poll_timeout(), other => other.poll_timeout())
     }
 
-    /// The peer whose window admits the packets of this queue pair; `None` for services without
-    /// acknowledgements, which have no window.
-    pub(super) fn windowed_peer(&self) -> Option<IpAddr> {
-        match self {
-            Self::Rc(rc) => rc.context().params.path.map(|path| path.remote),
-            Self::Uc(_) | Self::Ud(_) => None,
-        }
-    }
-
     /// Path and queue pair number of the next packet.
     #[inline]
     pub(super) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
         match self {
             Self::Ud(ud) => ud.path_and_dest(),
             _ => self.context().path_and_dest(),
-        }
-    }
-
-    /// Drops packets that have been kept for long without progress.
-    pub(super) fn drop_idle(&mut self, budget: &mut ReorderBudget) {
-        if let Self::Rc(rc) = self {
-            rc.drop_idle(budget);
-        }
-    }
-
-    /// Drops the packets that are kept behind a missing one.
-    pub(super) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
-        if let Self::Rc(rc) = self {
-            rc.drop_kept(budget);
-        }
-    }
-
-    pub(super) fn take_owed_ack(&mut self) -> Option<OwedAck> {
-        match self {
-            Self::Rc(rc) => rc.take_owed_ack(),
-            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 }

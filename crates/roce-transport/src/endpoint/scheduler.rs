@@ -6,7 +6,8 @@ use crate::endpoint::run_queue::{RunQueue, Runnable};
 use crate::endpoint::slot::Slot;
 use crate::endpoint::suspended_queues::SuspendedQueues;
 use crate::endpoint::timer_queue::TimerQueue;
-use crate::rc::{FrameFeedback, TxPending};
+use crate::rc::{FrameFeedback, RcQueuePair};
+use crate::tx_demand::TxPending;
 use crate::{Instant, PacketSealer, PeerWindowConfig, TransmitQueue};
 
 /// Run queue, peer windows and timers of all queue pairs. Queue pairs are named by their slots.
@@ -105,13 +106,16 @@ impl Scheduler {
 
     /// The path of this queue pair may have changed.
     pub(super) fn update_peer(&mut self, slot: &mut Slot, config: PeerWindowConfig) {
-        let address = slot.queue_pair.windowed_peer();
+        // Without acknowledgements no window limits a sender.
+        let address = slot.queue_pair.rc().and_then(RcQueuePair::peer);
         if slot.peer.map(|(address, _)| address) == address {
             return;
         }
         if let Some((_, peer)) = slot.peer {
             self.peers.release(peer, slot.wait_ticket.take());
-            slot.queue_pair.reset_frames();
+            if let Some(rc) = slot.queue_pair.rc_mut() {
+                rc.reset_frames();
+            }
         }
         slot.peer = address.map(|it| (it, self.peers.acquire(it, config)));
     }
@@ -295,7 +299,9 @@ impl Scheduler {
                 let first = window.waiters.pop()?;
                 if let Some(slot) = qps[first].as_mut() {
                     slot.wait_ticket = None;
-                    slot.queue_pair.prefer_requests();
+                    if let Some(rc) = slot.queue_pair.rc_mut() {
+                        rc.prefer_requests();
+                    }
                 }
                 if !window.waiters.is_empty() {
                     self.run_queue.push(runnable);
@@ -309,20 +315,22 @@ impl Scheduler {
                 if !window.admits() && slot.wait_ticket.is_none() {
                     slot.wait_ticket = Some(window.waiters.push_front(index));
                     self.run_queue.push(Runnable::PeerWaiters(peer));
-                    return slot.queue_pair.has_responses().then_some((index, false));
+                    let demand = slot.queue_pair.demand();
+                    return demand.has_responses().then_some((index, false));
                 }
                 Some((index, window.admits()))
             }
             Runnable::QueuePair(index) => {
                 let slot = qps[index].as_mut()?;
                 let Some((_, peer)) = slot.peer else {
-                    return slot.queue_pair.is_unreliable().then_some((index, true));
+                    return slot.queue_pair.rc().is_none().then_some((index, true));
                 };
                 let window = self.peers.window(peer);
                 if window.admits_new() {
                     return Some((index, true));
                 }
-                if slot.queue_pair.has_requests() {
+                let demand = slot.queue_pair.demand();
+                if demand.requests {
                     if slot.wait_ticket.is_none() {
                         slot.wait_ticket = Some(window.waiters.push_back(index));
                         self.run_queue.push(Runnable::PeerWaiters(peer));
@@ -330,8 +338,7 @@ impl Scheduler {
                     slot.queue_pair.keep_timed(time);
                     self.update_timer(index, slot);
                 }
-                let qp = &slot.queue_pair;
-                (qp.has_responses() || qp.has_repairs()).then_some((index, false))
+                (demand.has_responses() || demand.repairs).then_some((index, false))
             }
         }
     }

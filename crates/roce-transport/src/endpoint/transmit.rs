@@ -7,8 +7,9 @@ use crate::context::Context;
 use crate::endpoint::scheduler::Selected;
 use crate::owed_ack::OwedAck;
 use crate::owed_cnp::OwedCnp;
-use crate::rc::TxPending;
+use crate::rc::RcQueuePair;
 use crate::train::TrainWriter;
+use crate::tx_demand::TxPending;
 use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
 
 /// The longest train that a driver can send.
@@ -100,7 +101,10 @@ impl<O: Observer> Endpoint<O> {
         let Some(only) = self.scheduler.only_admitted(&self.qps) else {
             return self.has_pending_transmit();
         };
-        self.qps[only].as_ref().is_none_or(|slot| slot.queue_pair.needs_fresh_now())
+        self.qps[only]
+            .as_ref()
+            .and_then(|slot| slot.queue_pair.rc())
+            .is_none_or(|rc| rc.needs_fresh_now())
     }
 
     /// Returns the number of ACKs scheduled since the endpoint was made. It grows when the peer has
@@ -161,10 +165,11 @@ impl<O: Observer> Endpoint<O> {
             let qp = &mut slot.queue_pair;
             let Some((path, dest_qpn)) = qp.path_and_dest() else { continue };
             if let Some(window) = window.as_deref_mut()
-                && let Some(len) = qp.transmit_single(delay_acks, window, memory, buf, &mut cx)
+                && let Some(rc) = qp.rc_mut()
+                && let Some(len) = rc.transmit_single(delay_acks, window, memory, buf, &mut cx)
             {
                 sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
-                if qp.has_responses() {
+                if rc.demand().has_responses() {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
                 scheduler.on_transmit(index, slot);
@@ -184,10 +189,10 @@ impl<O: Observer> Endpoint<O> {
                 if has_delayed_ack {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
-            } else if may_request && qp.must_continue() {
+            } else if may_request && qp.rc().is_some_and(RcQueuePair::must_continue) {
                 scheduler.continue_with(index);
             } else {
-                scheduler.on_pending(index, qp.pending_tx(delay_acks));
+                scheduler.on_pending(index, qp.demand().pending(delay_acks));
             }
             scheduler.on_transmit(index, slot);
             if packets == 0 {

@@ -51,7 +51,7 @@ impl RcQueuePair {
 
     /// Goes to ERROR: the request in front ends with `status`, everything else is flushed. Responses
     /// to requests that were executed still leave.
-    pub(super) fn fail<O: Observer>(
+    pub(crate) fn fail<O: Observer>(
         &mut self,
         status: Option<CompletionStatus>,
         cx: &mut Context<'_, O>,

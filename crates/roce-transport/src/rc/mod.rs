@@ -37,6 +37,8 @@ mod requester;
 mod responder;
 mod send_state;
 
+use std::net::IpAddr;
+
 use roce_wire::{Ecn, GapReport, Operation, Packet, Psn, Service, Verified};
 
 use self::completer::Completer;
@@ -56,6 +58,7 @@ use crate::qp::shared_receive_queue::SrqTable;
 use crate::qp::validate::validate_send;
 use crate::timers::Timers;
 use crate::train::TrainWriter;
+use crate::tx_demand::{PendingResponses, TxDemand};
 use crate::{
     EndpointConfig, InlineData, Instant, Memory, ModifyError, Observer, PostError, QpAttributes,
     QpInfo, QpState, RecvWr, RequestFault, SendWr,
@@ -75,15 +78,6 @@ pub(crate) struct RcQueuePair {
     requests_first: bool,
     /// A marked request has arrived since the last ACK.
     is_marked: bool,
-}
-
-/// What a queue pair has left to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TxPending {
-    None,
-    /// An ACK that is delayed.
-    DelayedAck,
-    Ready,
 }
 
 impl RcQueuePair {
@@ -343,7 +337,7 @@ impl RcQueuePair {
             if is_requests {
                 if let Some(window) = window.as_deref_mut() {
                     self.transmit_requests(window, memory, train, cx);
-                } else if self.has_repairs() {
+                } else if self.demand().repairs {
                     let Self { qp, requester, timers, .. } = self;
                     requester.repeat(qp, timers, memory, train, cx);
                 }
@@ -391,28 +385,28 @@ impl RcQueuePair {
         self.requester.needs_fresh_now(&self.timers)
     }
 
-    /// Returns what is left to send. If nothing is, the next input schedules the queue pair again.
-    pub(crate) fn pending_tx(&self, delay_acks: bool) -> TxPending {
-        let Self { requester, responder, .. } = self;
-        if requester.has_unsent() {
-            TxPending::Ready
-        } else if responder.responses.is_empty() {
-            TxPending::None
-        } else if delay_acks && responder.responses.is_only_an_ack() {
-            TxPending::DelayedAck
-        } else {
-            TxPending::Ready
+    /// Returns what is left to send.
+    #[inline]
+    pub(crate) fn demand(&self) -> TxDemand {
+        let Self { qp, requester, responder, .. } = self;
+        let responses = &responder.responses;
+        TxDemand {
+            requests: requester.has_unsent() && qp.state.is_sending(),
+            is_paced: false,
+            repairs: requester.has_repairs() && qp.state.is_sending(),
+            responses: if responses.is_empty() {
+                PendingResponses::None
+            } else if responses.is_only_an_ack() {
+                PendingResponses::AckOnly
+            } else {
+                PendingResponses::Some
+            },
         }
     }
 
-    /// Returns true if a request may be left to send.
-    pub(crate) fn has_requests(&self) -> bool {
-        self.requester.has_unsent() && self.qp.state.is_sending()
-    }
-
-    /// Returns true if gaps are to be repaired now.
-    pub(crate) fn has_repairs(&self) -> bool {
-        self.requester.has_repairs() && self.qp.state.is_sending()
+    /// Address of the peer, if the queue pair has a path.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.qp.params.path.map(|path| path.remote)
     }
 
     /// Returns true if requests are sent and not acknowledged, and more may be sent.
@@ -428,16 +422,6 @@ impl RcQueuePair {
     /// Forgets frames in flight: another peer window numbers those that follow.
     pub(crate) fn reset_frames(&mut self) {
         self.requester.reset_frames();
-    }
-
-    /// Returns true if a response waits to be sent.
-    pub(crate) fn has_responses(&self) -> bool {
-        !self.responder.responses.is_empty()
-    }
-
-    /// The queue pair failed for an external reason.
-    pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        self.fail(None, cx);
     }
 
     /// The earliest deadline of a timer.

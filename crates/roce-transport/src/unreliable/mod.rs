@@ -23,7 +23,7 @@ use crate::qp::modify;
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::receives::Receives;
 use crate::qp::validate::validate_send;
-use crate::rc::TxPending;
+use crate::tx_demand::{PendingResponses, TxDemand};
 use crate::{
     CompletionStatus, InlineData, Instant, ModifyError, Observer, PostError, QpAttributes, QpInfo,
     QpState, RecvWr, SendWr,
@@ -146,17 +146,19 @@ impl Unreliable {
         self.sender.poll_timeout()
     }
 
-    pub(crate) fn has_requests(&self) -> bool {
-        self.sender.has_requests(self.qp.state)
+    /// Returns what is left to send.
+    pub(crate) fn demand(&self) -> TxDemand {
+        TxDemand {
+            requests: self.sender.has_requests(self.qp.state),
+            is_paced: self.sender.is_paced(),
+            repairs: false,
+            responses: PendingResponses::None,
+        }
     }
 
     /// Returns true if requests may be sent: no acknowledgement tells that none are under way.
     pub(crate) const fn has_outstanding(&self) -> bool {
         self.qp.state.is_sending()
-    }
-
-    pub(crate) fn pending_tx(&self) -> TxPending {
-        if self.sender.is_ready(self.qp.state) { TxPending::Ready } else { TxPending::None }
     }
 
     pub(crate) const fn context(&self) -> &QpContext {

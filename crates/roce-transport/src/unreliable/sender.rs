@@ -144,9 +144,9 @@ impl Sender {
         Some(if self.is_paced { self.pacer.next_at().min(unsent_at) } else { unsent_at })
     }
 
-    /// Returns true if the next packet waits for its turn, not for its time.
-    pub(super) fn is_ready(&self, state: QpState) -> bool {
-        self.has_requests(state) && !self.is_paced
+    /// Returns true if the next packet waits for its time.
+    pub(super) const fn is_paced(&self) -> bool {
+        self.is_paced
     }
 
     /// Lets the next train leave whose time has come, and drops what waits for an interface that has
