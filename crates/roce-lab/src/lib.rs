@@ -1,16 +1,11 @@
 //! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
 //!
-//! A [`World`] holds hosts with the engine of `roce-transport` and a `roce-simnet` network between
-//! them. Its [`Timeline`] records all packets and all events of the engines. A [`FabricWorld`] puts switches
-//! with queues, marks and pauses between the engines; the trials of lessons ([`TrialRun`]) use it.
+//! Lessons, trials and rings run in a [`World`] of `roce-simnet`: hosts with the engine of `roce-transport`, and
+//! a network between them. Ladders show its [`Timeline`], or a capture.
 
 #![forbid(unsafe_code)]
 
-mod carrier;
-mod connection;
-mod event_recorder;
 mod fabric;
-mod host;
 mod ladder;
 mod lesson;
 mod packet_label;
@@ -19,18 +14,13 @@ mod plot;
 mod ring;
 mod run;
 mod scale;
-mod timeline;
 mod trial;
-mod world;
 
-pub use carrier::FabricWorld;
-pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
 pub use fabric::{
     FabricControl, FabricError, FabricReport, FabricResults, FabricSample, FabricScenario,
     FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,
     plot_fabric,
 };
-pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
     Action, ConnectionData, ControlName, FabricData, FaultData, FlowData, ImpairmentData, Inspect,
@@ -41,9 +31,11 @@ pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_fabric::EcnMarking;
-pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
+pub use roce_simnet::{
+    ConnectOptions, Connection, End, Event, EventKind, FabricWorld, Grant, Host, PD, PacketRecord,
+    RECV_CQ, Region, Regions, SEND_CQ, Timeline, WIRE_OVERHEAD, World, WorldConfig,
+    default_options,
+};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{Scale, ScaleResult, plot};
-pub use timeline::{Event, EventKind, PacketRecord, Timeline};
 pub use trial::{Figure, TrialPlot, TrialRun, TrialSample, Unit};
-pub use world::{End, WIRE_OVERHEAD, World, WorldConfig};

@@ -6,9 +6,7 @@ mod rank;
 use roce_ring::{Action, Geometry, Operation, Remote, RingConfig, Side, WindowRecord, Workspace};
 use roce_transport::{Instant, QpCap, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
-use crate::connection::{Connection, RECV_CQ, default_options};
-use crate::world::{End, World};
-use roce_simnet::{ConnectOptions, Region};
+use roce_simnet::{ConnectOptions, Connection, End, RECV_CQ, Region, World, default_options};
 
 pub use error::RingError;
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 use roce_transport::Instant;
 
 use crate::lesson::{Lesson, LessonError};
-use crate::timeline::Timeline;
 use crate::trial::{TrialPlot, TrialRun};
+use roce_simnet::Timeline;
 
 pub use text::TextOptions;
 

@@ -9,7 +9,7 @@ use roce_ring::{DataType, Operation, ReduceOp, RingConfig, test_data};
 use roce_wire::PathMtu;
 
 use crate::ring::{Ring, RingError, RingOptions};
-use crate::world::{WIRE_OVERHEAD, World, WorldConfig};
+use roce_simnet::{WIRE_OVERHEAD, World, WorldConfig};
 
 pub use plot::plot;
 

@@ -1,9 +1,26 @@
-//! What engines in virtual time need beside a network: registered memory ([`Regions`]) and the
-//! attributes of connections ([`ConnectOptions`]).
+//! Engines in virtual time: hosts with an endpoint of `roce-transport` and registered memory, on links or on
+//! a fabric of `roce-fabric`.
+//!
+//! A [`World`] holds the hosts and the network. Its [`Timeline`] records all packets and all events of the
+//! engines. A [`FabricWorld`] puts switches with queues, marks and pauses between the hosts. [`Connection`]
+//! brings two queue pairs from RESET to RTS. [`Regions`] and [`ConnectOptions`] serve drivers of their own,
+//! too.
 #![forbid(unsafe_code)]
 
+mod carrier;
+mod config;
 mod connect;
+mod connection;
+mod event_recorder;
+mod host;
 mod memory;
+mod timeline;
+mod world;
 
+pub use config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
 pub use connect::ConnectOptions;
+pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
+pub use host::Host;
 pub use memory::{Grant, PD, Region, Regions, Rights, fill_synthetic};
+pub use timeline::{Event, EventKind, PacketRecord, Timeline};
+pub use world::{End, World};

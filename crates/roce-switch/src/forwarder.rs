@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use roce_fabric::Time;
-use roce_fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Topology};
+use roce_fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Time, Topology};
 use roce_wire::{MacAddr, PfcFrame};
 
 use crate::ethernet_frame::{ETHERNET_LEN, EthernetFrame, class_of};

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
-use roce_simnet::{ConnectOptions, Region};
+use roce_simnet::{ConnectOptions, Connection, End, Region, World};
 use roce_transport::{
     AccessFlags, CompletionStatus, Instant, PostError, RemoteAddr, SendOperation, SendWr,
 };
 use roce_wire::Qpn;
 
 use super::{FlowResult, FlowSpec};
-use crate::connection::Connection;
-use crate::world::{End, World};
 
 /// Bytes of a message; the last one of a flow has what is left.
 const MESSAGE_BYTES: u64 = 64 << 10;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roce_fabric::{FabricConfig, PfcConfig, Routing, SwitchConfig};
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
-use roce_simnet::ConnectOptions;
+use roce_simnet::{ConnectOptions, FabricWorld, World, WorldConfig, default_options};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
 use roce_transport::{
     AckTimeout, EndpointConfig, Instant, PeerWindowConfig, PostError, QpCap, WindowConfig,
@@ -17,10 +17,7 @@ use super::{
     FabricControl, FabricReport, FabricResults, FabricSample, FabricScenario, FabricWorkload,
     FlowResult, FlowSpec, HEADERS, QueueStats, Recovery,
 };
-use crate::carrier::FabricWorld;
-use crate::connection::default_options;
 use crate::ring::{Ring, RingError, RingOptions};
-use crate::world::{World, WorldConfig};
 
 /// Most flows of a scenario; each has a connection of its own.
 pub(super) const MAX_FLOWS: usize = 1 << 15;

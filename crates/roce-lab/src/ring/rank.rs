@@ -10,9 +10,7 @@ use roce_transport::{AccessFlags, Instant, SgList};
 use roce_wire::Qpn;
 
 use super::{RingError, RingOptions};
-use crate::host::Host;
-use crate::world::{End, World};
-use roce_simnet::Region;
+use roce_simnet::{End, Host, Region, World};
 
 /// A rank with its machine and buffers.
 #[derive(Debug)]

@@ -11,12 +11,10 @@ use std::time::Duration;
 use roce_transport::SrqHandle;
 
 use super::{ChunkState, LessonRun, SectionRun};
-use crate::connection::Connection;
 use crate::lesson::{Lesson, LessonError, Until};
 use crate::ring::Ring;
 use crate::trial::TrialRun;
-use crate::world::{End, World};
-use roce_simnet::Region;
+use roce_simnet::{Connection, End, Region, World};
 
 /// Runs a lesson.
 pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {

@@ -7,7 +7,7 @@ use roce_transport::Instant;
 
 use super::{Inspection, LessonRun, SectionRun};
 use crate::packet_label::{PacketClass, PacketLabel};
-use crate::timeline::{Event, EventKind, PacketRecord};
+use roce_simnet::{Event, EventKind, PacketRecord};
 
 /// Options of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

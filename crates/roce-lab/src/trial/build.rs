@@ -3,15 +3,12 @@
 use std::collections::HashMap;
 
 use roce_fabric::{CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology};
-use roce_simnet::ConnectOptions;
+use roce_simnet::{ConnectOptions, FabricWorld, World, WorldConfig, default_options};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
 use roce_transport::{AckTimeout, EndpointConfig, PeerWindowConfig, QpCap, WindowConfig};
 use roce_wire::PathMtu;
 
-use crate::carrier::FabricWorld;
-use crate::connection::default_options;
 use crate::lesson::{ControlName, FabricData, LessonError, Rate};
-use crate::world::{World, WorldConfig};
 
 /// Class of data, the lossless one.
 pub(super) const DATA_CLASS: usize = 3;

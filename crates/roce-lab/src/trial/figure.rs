@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::TrialSample;
-use crate::world::World;
+use roce_simnet::World;
 
 /// A figure of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +81,7 @@ pub(super) fn of_world(world: &mut World, samples: &[TrialSample]) -> BTreeMap<S
     lengths.sort_unstable();
     add("queue", lengths.last().copied().unwrap_or(0), Unit::Bytes);
     add("median-queue", lengths.get(lengths.len() / 2).copied().unwrap_or(0), Unit::Bytes);
-    let lost = world.hosts().iter().map(|host| host.lost_frames).sum::<u64>();
+    let lost = world.hosts().iter().map(|host| host.lost_frames()).sum::<u64>();
     if let Some(fabric) = world.fabric_mut() {
         let counters = fabric.switch_counters();
         add("dropped", counters.dropped_frames + counters.discarded_frames, Unit::Count);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use roce_simnet::Region;
+use roce_simnet::{Connection, End, RECV_CQ, Region, World};
 use roce_transport::{
     AccessFlags, Completion, CompletionStatus, CqHandle, Instant, PostError, RecvWr, RemoteAddr,
     SendOperation, SendWr, SgList,
@@ -11,9 +11,7 @@ use roce_wire::Qpn;
 
 use super::build::{Nodes, connection, out_of_range};
 use super::figure::{Figure, Unit};
-use crate::connection::{Connection, RECV_CQ};
 use crate::lesson::{FabricData, FlowData, LessonError};
-use crate::world::{End, World};
 
 /// Messages that a sender posts ahead.
 const MAX_POSTED: u64 = 16;

@@ -18,7 +18,7 @@ use self::build::{DATA_CLASS, Nodes};
 use self::flows::Flows;
 use crate::lesson::{FabricData, FaultData, LessonError, rule};
 use crate::ring::{Ring, RingOptions};
-use crate::world::World;
+use roce_simnet::World;
 
 pub use figure::{Figure, Unit};
 pub use plot::TrialPlot;

@@ -7,13 +7,11 @@ use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
 use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
 use super::{Runner, out_of_range, place_of};
-use crate::connection::{Connection, default_options};
 use crate::lesson::{
     ConnectionData, Lesson, LessonError, RegionData, Right, RingData, ServiceName, WorldData,
 };
 use crate::ring::{Ring, RingOptions};
-use crate::world::{World, WorldConfig};
-use roce_simnet::{ConnectOptions, Region};
+use roce_simnet::{ConnectOptions, Connection, Region, World, WorldConfig, default_options};
 
 impl Runner {
     pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {

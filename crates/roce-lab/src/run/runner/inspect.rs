@@ -44,7 +44,7 @@ impl Runner {
             }
             Inspect::QueuePair { host } => {
                 let (end, _) = self.end(host)?;
-                let info = self.world.hosts()[end.host].endpoint.query_qp(end.qpn);
+                let info = self.world.hosts()[end.host].query_qp(end.qpn);
                 let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
                 let mut lines = vec![format!("state {}", info.state)];
                 lines.extend(attributes_in_words(&info.attributes));
@@ -56,7 +56,7 @@ impl Runner {
                 Inspection { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
             Inspect::SharedReceives {} => {
-                let info = self.srq.and_then(|srq| self.world.hosts()[1].endpoint.query_srq(srq));
+                let info = self.srq.and_then(|srq| self.world.hosts()[1].query_srq(srq));
                 let info = info.ok_or_else(|| self.unknown("queue", "shared-receives"))?;
                 let limit = match info.limit {
                     0 => "no limit armed".to_owned(),

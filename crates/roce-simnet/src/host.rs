@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
 use roce_fabric::{Impairment, Time};
-use roce_transport::{Completion, CqHandle, Endpoint};
+use roce_transport::{Completion, CqHandle, Endpoint, QpInfo, SrqHandle, SrqInfo};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
+use crate::Regions;
 use crate::event_recorder::EventRecorder;
-use roce_simnet::Regions;
 
 /// A simulated host: an engine, its registered memory and its link.
 #[derive(Debug)]
@@ -74,6 +74,21 @@ impl Host {
     /// Returns the bytes of payload that arrived for a queue pair, those sent again included.
     pub fn arrived_bytes(&self, qpn: Qpn) -> u64 {
         self.arrived_bytes.get(&qpn).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of frames of this host that a fabric has lost by the script.
+    pub const fn lost_frames(&self) -> u64 {
+        self.lost_frames
+    }
+
+    /// Returns the state of a queue pair.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
+        self.endpoint.query_qp(qpn)
+    }
+
+    /// Returns the state of a shared receive queue.
+    pub fn query_srq(&self, srq: SrqHandle) -> Option<SrqInfo> {
+        self.endpoint.query_srq(srq)
     }
 
     /// Returns the rate in bits per second that congestion control allows a queue pair; `None` if it

@@ -1,22 +1,13 @@
 //! What carries the frames of a world: links that lose nothing of their own accord, or a fabric.
 
 use bytes::Bytes;
-use roce_fabric::{EthernetFrame, Fabric, FabricConfig, FabricEvent, Topology};
-use roce_fabric::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
+use roce_fabric::{
+    EthernetFrame, Fabric, FabricConfig, FabricEvent, Impairment, LinkConfig, LinkId, Network,
+    NodeId, Time,
+};
 
+use crate::config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
 use crate::host::Host;
-use crate::world::{WIRE_OVERHEAD, WorldConfig};
-
-/// A fabric with an engine on each host.
-#[derive(Clone, Debug)]
-pub struct FabricWorld {
-    /// Hosts, switches and links.
-    pub topology: Topology,
-    /// Switches, routes and losses.
-    pub config: FabricConfig,
-    /// Class of each DSCP, 0 to 7; of all others 0.
-    pub class_of_dscp: Vec<(u8, usize)>,
-}
 
 /// A frame that arrived.
 pub(crate) struct Arrived {

@@ -1,6 +1,6 @@
 //! Two connected queue pairs, and their way from RESET to RTS.
 
-use roce_simnet::ConnectOptions;
+use crate::ConnectOptions;
 use roce_transport::{
     AckTimeout, CqHandle, Destination, ModifyError, PathAttributes, PathHandle, QpAttributes,
     QpCap, QpState, SrqHandle,

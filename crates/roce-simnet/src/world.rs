@@ -4,58 +4,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_fabric::{EthernetFrame, Fabric};
-use roce_fabric::{Fate, Impairment, LinkConfig, Time};
+use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, LinkConfig, Time};
 use roce_transport::{
-    Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
-    SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
+    Destination, Endpoint, Instant, ModifySrqError, PostError, RecvWr, SendOperation, SendWr,
+    SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
 };
 use roce_wire::{Ecn, Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
 
-use crate::carrier::{Arrived, Carrier, FabricWorld, Outgoing};
+use crate::carrier::{Arrived, Carrier, Outgoing};
+use crate::config::{WIRE_OVERHEAD, WorldConfig};
 use crate::event_recorder::EventRecorder;
 use crate::host::Host;
 use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
-
-/// Configuration of a [`World`].
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// One-way delay of a link. Two hosts share one link; of more hosts, each has a link to a switch,
-    /// so a packet crosses two links.
-    pub delay: Duration,
-    /// Two hosts are connected through a switch, too.
-    pub always_switch: bool,
-    /// Rate of every link in bits per second and direction; `None` is unlimited.
-    pub bits_per_sec: Option<u64>,
-    /// Maximum number of packets of a train, at least 1. The network carries packets one by one.
-    pub train_packets: usize,
-    /// Keep a timeline, whose memory grows with each packet.
-    pub keep_timeline: bool,
-    /// Traffic class of all packets but those for which the engine has another; the lower two bits are
-    /// the ECN field.
-    pub traffic_class: u8,
-    /// Configuration of the engines.
-    pub endpoint: EndpointConfig,
-    /// A fabric instead of the links. Its hosts are those of the world, by index. A timeline does not
-    /// know the arrivals on it.
-    pub fabric: Option<FabricWorld>,
-}
-
-impl Default for WorldConfig {
-    /// Delay of 1 µs, unlimited rate, trains of up to 16 packets, with a timeline, Not-ECT.
-    fn default() -> Self {
-        Self {
-            delay: Duration::from_micros(1),
-            always_switch: false,
-            bits_per_sec: None,
-            train_packets: 16,
-            keep_timeline: true,
-            traffic_class: 0,
-            endpoint: EndpointConfig::default(),
-            fabric: None,
-        }
-    }
-}
 
 /// Simulated hosts with real engines and a network. Virtual time advances from event to event. Frames
 /// have outer headers and an ICRC, which is checked on arrival.
@@ -64,7 +24,7 @@ impl Default for WorldConfig {
 /// behind a full send window.
 ///
 /// ```
-/// use roce_lab::{Connection, World, WorldConfig, default_options};
+/// use roce_simnet::{Connection, World, WorldConfig, default_options};
 /// use roce_transport::{AccessFlags, RecvWr, SendOperation, SendWr};
 ///
 /// let mut world = World::new(&["alice", "bob"], WorldConfig::default());
@@ -96,10 +56,6 @@ pub struct End {
     /// Queue pair of the host.
     pub qpn: Qpn,
 }
-
-/// Bytes of a frame on Ethernet that are not in a capture: preamble 8, frame check sequence 4, gap 12.
-/// The simulation stores the packet's number in them.
-pub const WIRE_OVERHEAD: usize = 24;
 
 /// Maximum length of outer headers in bytes.
 const HEADROOM: usize = 64;
@@ -250,7 +206,7 @@ impl World {
     /// # Panics
     /// If the index is out of range.
     pub fn create_srq(&mut self, host: usize) -> SrqHandle {
-        let init = SrqInit { pd: roce_simnet::PD, max_wr: 64, max_sge: 1 };
+        let init = SrqInit { pd: crate::PD, max_wr: 64, max_sge: 1 };
         self.with_engine(host, |engine, _| engine.create_srq(init).expect("a small queue"))
     }
 
@@ -296,7 +252,7 @@ impl World {
 
     /// Adds an action of a host's program to the timeline. The text is made only if a timeline is
     /// kept.
-    pub(crate) fn record_program(&mut self, host: usize, what: impl FnOnce() -> String) {
+    pub fn record_program(&mut self, host: usize, what: impl FnOnce() -> String) {
         if self.config.keep_timeline {
             let (at, kind) = (self.now(), EventKind::Program { what: what() });
             self.timeline.events.push(Event { at, host, qpn: None, kind });
