@@ -115,7 +115,9 @@ const FILES: Rules = &[
         &WAITING,
         &[
             "crates/roce-io/src/sys/ring.rs",
-            "crates/roce-verbs/src/wait_policy*",
+            "crates/roce-engine/src/policy/wait.rs",
+            "crates/roce-engine/src/policy/yield_timing.rs",
+            "crates/roce-verbs/src/thread_wait.rs",
             "crates/roce-verbs/src/driver/blocking.rs",
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.
@@ -124,7 +126,7 @@ const FILES: Rules = &[
         ],
     ),
     (&ENGINE, &["crates/roce-transport/*"]),
-    (&DRIVER, &["crates/roce-verbs/*"]),
+    (&DRIVER, &["crates/roce-engine/*", "crates/roce-verbs/*"]),
     (&DEVICE, &["crates/roce-io/*", "bench/src/raw/sys/*", "bench/src/raw/port.rs"]),
     (&SUMS, &["crates/roce-ring/src/kernel*"]),
     (&COLLECTIVE, &["crates/roce-ring/*", "crates/roce-collectives/*"]),

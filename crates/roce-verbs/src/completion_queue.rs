@@ -13,7 +13,7 @@ use std::time::Duration;
 use roce_transport::{Completion, CqHandle};
 
 use self::inner::armed;
-pub(crate) use self::inner::{Inner, Pushed, Report};
+pub(crate) use self::inner::{Inner, Report};
 use crate::channel::{CompletionChannel, reports};
 use crate::driver::Driver;
 use crate::error::Error;

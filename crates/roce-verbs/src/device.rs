@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use roce_engine::{EngineParts, GidEntry, PathEntry};
 use roce_io::{
     AfPacketConfig, CaptureFile, FaultConfig, FaultEvent, FaultScript, Filter, GsoMode,
     InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig, QpnBlocks, ReceiveMode,
@@ -25,14 +26,13 @@ use self::wrapping::{Wrapping, fault_script, open_capture};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
 use crate::driver::{Driver, SleepSet};
-use crate::engine::Engine;
+use crate::engine::{Engine, Objects};
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::exit;
-use crate::fork::PerProcess;
-use crate::gid::GidEntry;
+use crate::fork::{self, PerProcess};
 use crate::idle_sockets::ReusedSocket;
-use crate::path::{AddressVector, Path, PathEntry};
+use crate::path::{AddressVector, Path};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::thread_placement::ThreadPlacement;
@@ -273,7 +273,7 @@ impl Device {
     /// Makes a context of a device that is open.
     fn context_of(driver: Arc<Driver>) -> Result<Self, Error> {
         let events = Arc::new(EventQueue::new()?);
-        driver.engine()?.events.add_context(&events);
+        driver.engine()?.consumer.events.add_context(&events);
         Ok(Self { driver, events })
     }
 
@@ -350,8 +350,8 @@ impl Device {
         let queue = CompletionQueue::new(driver, events, handle, capacity, channel);
         let mut engine = self.driver().engine()?;
         // Queues without users are removed when new ones come.
-        engine.queues.retain(|_, queue| queue.is_used());
-        engine.queues.insert(handle, Arc::clone(queue.inner()));
+        engine.consumer.queues.retain(|_, queue| queue.is_used());
+        engine.consumer.queues.insert(handle, Arc::clone(queue.inner()));
         Ok(queue)
     }
 
@@ -464,7 +464,7 @@ impl Device {
     pub fn shut_down(&self) -> Result<(), Error> {
         self.driver().end(|engine| {
             self.events.shut_down();
-            for qpn in engine.events.queue_pairs_of(&self.events) {
+            for qpn in engine.consumer.events.queue_pairs_of(&self.events) {
                 // Its number stays allocated until the queue pair is dropped.
                 engine.endpoint.destroy_qp(qpn);
             }
@@ -548,7 +548,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
             }
         },
     };
-    let loopback = wrapping.loopback(&found.name);
     let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig {
         congestion: config.congestion,
@@ -567,11 +566,18 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         behaviour.peer_window.max_frames = behaviour.window.max_packets;
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
-    let mut engine = Engine::new(endpoint, wire, lo, gids_of(&found));
+    let mut engine = Engine::new(EngineParts {
+        endpoint,
+        wire,
+        lo,
+        loopback: wrapping.loopback(&found.name),
+        gids: gids_of(&found),
+        consumer: Objects::default(),
+        identification: fork::random(),
+    });
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
     let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
     engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
-    engine.loopback = loopback;
     let port = Port::of(&found);
     let script = wrapping.script;
     let device = DeviceState {

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use roce_engine::RouteError;
 use roce_io::{OpenError, PortError};
 use roce_transport::{ApiMisuse, MemoryFault, ModifyError, ModifySrqError, PostError};
 use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
-use crate::netlink::RouteError;
 use crate::thread_placement::ThreadPlacementError;
 
 /// An error of a verb.

@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use rand::distr::{Distribution, StandardUniform};
 use rand::rngs::OsRng;
 use rand::{Rng, TryRngCore};
 
@@ -44,6 +45,14 @@ extern "C" fn in_the_child() {
 /// its parent.
 pub(crate) fn rng() -> impl Rng {
     OsRng.unwrap_err()
+}
+
+/// Draws a number that no other process draws.
+pub(crate) fn random<T>() -> T
+where
+    StandardUniform: Distribution<T>,
+{
+    rng().random()
 }
 
 /// A static value that every process has for itself.

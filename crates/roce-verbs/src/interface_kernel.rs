@@ -3,8 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::netlink::{Flow, Link, Neighbour, Netlink, Route, send_discarded};
-use crate::resolver::{InterfaceRoute, Kernel};
+use roce_engine::{Flow, InterfaceRoute, Kernel, Neighbour};
+
+use crate::netlink::{Link, Netlink, Route, send_discarded};
 
 /// Queries the kernel about one interface.
 #[derive(Debug)]

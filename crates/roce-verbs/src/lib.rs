@@ -47,10 +47,9 @@ mod address_handle;
 mod channel;
 mod completion_queue;
 mod connect;
-mod datagram_paths;
+mod counter_file;
 mod datagram_source;
 mod device;
-mod doorbell;
 mod driver;
 mod engine;
 pub mod environment;
@@ -68,10 +67,8 @@ pub mod fuzzing;
 // `pthread_atfork`, and statics of which each process has its own.
 #[allow(unsafe_code)]
 mod fork;
-mod gid;
 mod idle_sockets;
 mod interface_kernel;
-mod memory;
 mod memory_region;
 mod named_device;
 mod netlink;
@@ -88,13 +85,12 @@ mod queue_pair;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
-mod resolver;
 mod shared_receive_queue;
 // One call: the real-time class.
 #[allow(unsafe_code)]
 mod thread_placement;
+mod thread_wait;
 mod trace;
-mod wait_policy;
 
 pub use address_handle::AddressHandle;
 pub use channel::CompletionChannel;
@@ -104,12 +100,10 @@ pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceConfig, DeviceInfo, PeersInRun};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
-pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
 pub use named_device::{
     DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
 };
-pub use netlink::RouteError;
 pub use null_region::NullRegion;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
@@ -118,9 +112,10 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
+pub use thread_wait::YieldPolicy;
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
-pub use wait_policy::YieldPolicy;
 
+pub use roce_engine::{GidEntry, GidType, RouteError};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, PortError, ReceiveMode,
 };

@@ -7,7 +7,6 @@ use roce_transport::{AccessFlags, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::memory::Registration;
 use crate::protection_domain::ProtectionDomain;
 use crate::region::Mapping;
 pub use crate::region::Pages;
@@ -109,7 +108,7 @@ impl MemoryRegion {
         }
         how.access = change.access.unwrap_or(how.access);
         how.on_demand = change.on_demand.unwrap_or(how.on_demand);
-        how.check()?;
+        check_rights(how.access)?;
         let mut mapping = Arc::clone(&region.mapping);
         if change.memory.is_some() || !mapping.is_owned() {
             let (address, len) = change.memory.unwrap_or((mapping.as_ptr(), mapping.len()));
@@ -250,15 +249,13 @@ impl MemoryRegion {
     }
 }
 
-impl Registration {
-    /// Fails for rights that a region cannot have.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if self.access.intersects(writes) && !self.access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::RemoteWithoutLocalWrite);
-        }
-        Ok(())
+/// Fails for rights that a region cannot have.
+pub(crate) fn check_rights(access: AccessFlags) -> Result<(), Error> {
+    let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
+        return Err(Error::RemoteWithoutLocalWrite);
     }
+    Ok(())
 }
 
 impl Drop for Registered {

@@ -8,7 +8,6 @@ pub(crate) mod notifications;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -27,53 +26,10 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
+use roce_engine::{Flow, Neighbour};
 use roce_wire::{MacAddr, ROCE_V2_PORT};
 
 use crate::driver::assert_engine_unlocked;
-
-/// An error of the resolution of a path.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RouteError {
-    /// A netlink query failed.
-    #[error("the kernel refused a netlink query ({0}); check that this sandbox allows netlink")]
-    Netlink(#[source] Arc<io::Error>),
-    /// No route to the address.
-    #[error(
-        "no route to {destination} over {interface}: add an address or a route (`ip route get {destination}` shows what the kernel would do)"
-    )]
-    NoRoute {
-        /// Address of the peer.
-        destination: IpAddr,
-        /// The interface's name.
-        interface: String,
-    },
-    /// The next hop did not answer the kernel's ARP or neighbour solicitation.
-    #[error(
-        "{next_hop} does not reply on {interface} (ARP or neighbour discovery failed); check that the peer is up and on this network"
-    )]
-    NoNeighbour {
-        /// Address of the next hop.
-        next_hop: IpAddr,
-        /// The interface's name.
-        interface: String,
-    },
-}
-
-impl RouteError {
-    pub(crate) fn from_kernel(error: io::Error) -> Self {
-        Self::Netlink(Arc::new(error))
-    }
-}
-
-/// The addresses and the mark by which the kernel chooses a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flow {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    /// Type of service or traffic class: rules may look at its DSCP.
-    pub(crate) traffic_class: u8,
-}
 
 /// The kernel's route for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,24 +42,6 @@ pub(crate) enum Route {
         interface: u32,
         /// The neighbour's address; its family may differ from the destination's.
         address: IpAddr,
-    },
-}
-
-/// The kernel's entry for a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Neighbour {
-    /// There is no entry, or an unused one.
-    Unknown,
-    /// The kernel is resolving it now.
-    Incomplete,
-    /// It did not reply to the kernel.
-    Failed,
-    /// Frames may be sent to it.
-    Valid {
-        /// Its MAC address.
-        mac: MacAddr,
-        /// The kernel would verify it at its next use.
-        is_stale: bool,
     },
 }
 

@@ -6,6 +6,7 @@ use roce_transport::{PdHandle, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::fork;
 
 /// A region without memory; as the `ibv_mr` of `ibv_alloc_null_mr`.
 ///
@@ -33,7 +34,7 @@ pub struct NullRegion {
 
 impl NullRegion {
     pub(crate) fn new(driver: &Arc<Driver>, pd: PdHandle) -> Result<Self, Error> {
-        let key = driver.engine()?.memory.insert_null(pd);
+        let key = driver.engine()?.memory.insert_null(pd, fork::random);
         Ok(Self { driver: Arc::clone(driver), key })
     }
 

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use roce_engine::{Consumer, GidTable};
 use roce_io::InterfaceInfo;
 use roce_transport::AsyncEvent;
 use roce_wire::{MacAddr, PathMtu};
 
 use crate::engine::Engine;
-use crate::gid::GidTable;
 use crate::netlink::Link;
 
 /// The attributes of a port; as `ibv_port_attr`.
@@ -153,16 +153,16 @@ impl Port {
             (before, now.clone())
         });
         if before.state != next.state {
-            engine.push_event(match next.state {
+            engine.consumer.push_event(match next.state {
                 PortState::Active => AsyncEvent::PortActive,
                 PortState::Down => AsyncEvent::PortError,
             });
         }
         if next.is_gone && !before.is_gone {
-            engine.push_event(AsyncEvent::DeviceFatal);
+            engine.consumer.push_event(AsyncEvent::DeviceFatal);
         }
         if before.mtu != next.mtu {
-            engine.wire.set_mtu(next.mtu as usize);
+            engine.set_mtu(next.mtu as usize);
             if next.mtu < before.mtu {
                 let (interface, before, now) = (&self.name, before.mtu, next.mtu);
                 tracing::warn!(
@@ -177,7 +177,7 @@ impl Port {
             engine.paths.set_source_mac(next.mac);
         }
         if engine.gids.update(next.mac, &next.addresses) {
-            engine.push_event(AsyncEvent::GidChange);
+            engine.consumer.push_event(AsyncEvent::GidChange);
         }
     }
 }

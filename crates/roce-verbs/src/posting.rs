@@ -1,10 +1,10 @@
 //! Posting to the send queue of a queue pair.
 
+use roce_engine::policy::Posted;
 use roce_transport::{Destination, InlineData, Instant, SendWr};
 use roce_wire::Qpn;
 
 use crate::address_handle::AddressHandle;
-use crate::doorbell::Posted;
 use crate::engine::Engine;
 use crate::error::{BadWr, WrError};
 use crate::queue_pair::QueuePair;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use roce_engine::Registration;
 use roce_transport::{Access, AccessFlags, Completion, MemoryFault, PdHandle, SrqInit};
 use roce_wire::GRH_LEN;
 
@@ -10,8 +11,8 @@ use crate::completion_queue::CompletionQueue;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::events::EventQueue;
-use crate::memory::Registration;
-use crate::memory_region::{MemoryRegion, Prefetch, RegisterOptions};
+use crate::fork;
+use crate::memory_region::{MemoryRegion, Prefetch, RegisterOptions, check_rights};
 use crate::null_region::NullRegion;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePairBuilder;
@@ -138,14 +139,12 @@ impl ProtectionDomain {
             Prefetch::Write => Access::LocalWrite,
             Prefetch::Read | Prefetch::NoFault => Access::LocalRead,
         };
-        let range = self.driver.engine()?.memory.on_demand_range(
-            self.handle,
-            lkey,
-            address,
-            len as u64,
-            access,
-        );
-        let (mapping, offset) = range.map_err(Error::Advice)?;
+        let (mapping, offset) = {
+            let engine = self.driver.engine()?;
+            let range =
+                engine.memory.on_demand_range(self.handle, lkey, address, len as u64, access);
+            range.map(|(mapping, offset)| (Arc::clone(mapping), offset)).map_err(Error::Advice)?
+        };
         if advice == Prefetch::NoFault {
             return Ok(());
         }
@@ -181,8 +180,9 @@ impl ProtectionDomain {
             invalidatable: options.invalidatable,
             on_demand: options.on_demand,
         };
-        registration.check()?;
-        let key = self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration);
+        check_rights(access)?;
+        let key =
+            self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration, fork::random);
         Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
     }
 

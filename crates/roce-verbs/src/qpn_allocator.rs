@@ -85,11 +85,6 @@ impl QpnAllocator {
     pub(crate) fn blocks(&self) -> Vec<u16> {
         self.blocks.iter().map(|block| block.number).collect()
     }
-
-    /// Returns true if a number is in a block of this process: then it is of no other process.
-    pub(crate) fn owns(&self, qpn: Qpn) -> bool {
-        self.blocks.iter().any(|block| u32::from(block.number) == qpn.get() >> BLOCK_BITS)
-    }
 }
 
 impl Block {
@@ -140,7 +135,8 @@ mod tests {
         let (mut a, mut b) = (QpnAllocator::default(), QpnAllocator::default());
         for _ in 0..20 {
             let (x, y) = (a.alloc().unwrap().qpn, b.alloc().unwrap().qpn);
-            assert!(a.owns(x) && !a.owns(y) && b.owns(y) && !b.owns(x));
+            let block = |qpn: Qpn| (qpn.get() >> BLOCK_BITS) as u16;
+            assert_eq!((a.blocks(), b.blocks()), (vec![block(x)], vec![block(y)]));
         }
     }
 
@@ -162,7 +158,7 @@ mod tests {
             assert!(!qpns.has_general_services());
             assert_eq!(qpns.alloc_general_services().unwrap().qpn, Qpn::GSI);
             assert_eq!(qpns.alloc_general_services(), None);
-            assert!(qpns.has_general_services() && !qpns.owns(Qpn::GSI));
+            assert!(qpns.has_general_services() && !qpns.blocks().contains(&0));
             qpns.free(Qpn::GSI);
             assert!(!qpns.has_general_services());
         }

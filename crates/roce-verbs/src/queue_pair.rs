@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use roce_engine::DatagramPaths;
 use roce_transport::{
     ApiMisuse, EventSource, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState,
     RecvWr, Service,
@@ -9,9 +10,8 @@ use roce_transport::{
 use roce_wire::{Psn, Qpn};
 
 use crate::completion_queue::CompletionQueue;
-use crate::datagram_paths::DatagramPaths;
 use crate::driver::{Driver, QueuePairRunCell};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::first_psn::FirstPsn;
@@ -48,7 +48,7 @@ pub struct QueuePair {
     path: Mutex<Option<PathHandle>>,
     /// As `path`, for the datagrams that are posted.
     datagram_paths: Mutex<DatagramPaths>,
-    /// Posts of the present run; see [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing).
+    /// Posts of the present run; see [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing).
     pub(crate) run: QueuePairRunCell,
 }
 
@@ -214,10 +214,10 @@ impl QueuePairBuilder {
                     return Err(ApiMisuse::ServiceNotSupported(self.service).into());
                 }
                 true => {
-                    let allocated = engine.qpns.alloc_general_services();
+                    let allocated = engine.consumer.numbers.alloc_general_services();
                     allocated.ok_or(ApiMisuse::QpExists(Qpn::GSI))?
                 }
-                false => engine.qpns.alloc()?,
+                false => engine.consumer.numbers.alloc()?,
             };
             let init = QpInit {
                 pd: self.pd,
@@ -230,15 +230,15 @@ impl QueuePairBuilder {
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.is_filtered {
-                true => engine.update_filters().map_err(Error::from),
+                true => engine::update_filters(&mut engine).map_err(Error::from),
                 false => Ok(()),
             };
             if let Err(error) = made.and(filtered) {
                 engine.endpoint.destroy_qp(allocated.qpn);
-                engine.qpns.free(allocated.qpn);
+                engine.consumer.numbers.free(allocated.qpn);
                 return Err(error);
             }
-            engine.events.add(EventSource::QueuePair(allocated.qpn), self.events);
+            engine.consumer.events.add(EventSource::QueuePair(allocated.qpn), self.events);
             allocated.qpn
         };
         Ok(QueuePair {
@@ -377,11 +377,11 @@ impl Drop for QueuePair {
         // In a child after fork there is nothing to end.
         let _forked = self.driver.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
-            engine.events.remove(EventSource::QueuePair(self.number));
-            engine.qpns.free(self.number);
+            engine.consumer.events.remove(EventSource::QueuePair(self.number));
+            engine.consumer.numbers.free(self.number);
             if self.number == Qpn::GSI {
                 // If the filter cannot be narrowed, the endpoint drops its packets.
-                let _refused = engine.update_filters();
+                let _refused = engine::update_filters(engine);
             }
             self.lock_datagram_paths().release(&mut engine.paths);
         });

@@ -58,7 +58,7 @@ impl SharedReceiveQueue {
         let handle = {
             let mut engine = driver.engine()?;
             let handle = engine.endpoint.create_srq(init)?;
-            engine.events.add(EventSource::SharedReceiveQueue(handle), Arc::clone(events));
+            engine.consumer.events.add(EventSource::SharedReceiveQueue(handle), Arc::clone(events));
             handle
         };
         Ok(Self(Arc::new(Inner { driver, handle })))
@@ -116,7 +116,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end. No queue pair uses it: each has a clone.
         let _ended = self.driver.end(|engine| {
-            engine.events.remove(EventSource::SharedReceiveQueue(self.handle));
+            engine.consumer.events.remove(EventSource::SharedReceiveQueue(self.handle));
             engine.endpoint.destroy_srq(self.handle)
         });
     }

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 
+use roce_engine::Pushed;
+use roce_engine::policy::INLINE_RECENT;
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, EventSource, Instant};
 
 use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
-use crate::driver::INLINE_RECENT;
 use crate::events::EventQueue;
 
 /// The part that the engine fills and the application empties.
@@ -66,17 +67,6 @@ impl Report {
     pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
         queue.upgrade().filter(|queue| queue.may_report() && queue.add_user()).map(Self)
     }
-}
-
-/// The outcome of adding a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// It is in the queue.
-    Queued,
-    /// It is in the queue, and the channel was notified.
-    Notified,
-    /// The queue is full.
-    Full,
 }
 
 /// Kinds of completions that the queue reports on the channel.

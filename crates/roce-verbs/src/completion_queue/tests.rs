@@ -1,10 +1,11 @@
 use std::os::fd::AsFd;
 use std::sync::Weak;
 
+use roce_engine::Pushed;
+use roce_engine::policy::INLINE_RECENT;
 use roce_transport::{AsyncEvent, CompletionOperation, CompletionStatus, Instant};
 
 use super::*;
-use crate::driver::INLINE_RECENT;
 use crate::events::EventQueue;
 
 fn queue(handle: u32) -> Inner {

@@ -5,9 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use roce_engine::policy::Wait;
+
 use super::Shared;
 use super::sleep::sleep;
-use crate::wait_policy::{self, Wait};
+use crate::thread_wait;
 
 /// Longest time for which a poll blocks.
 const MAX_BLOCK: Duration = Duration::from_micros(500);
@@ -25,10 +27,10 @@ impl Shared {
     /// engine's lock.
     #[inline]
     pub(super) fn after_empty_poll(self: &Arc<Self>) {
-        match wait_policy::with_current(|policy| policy.on_empty_poll(std::time::Instant::now)) {
+        match thread_wait::with_current(|policy| policy.on_empty_poll(thread_wait::now)) {
             Wait::Poll => {}
             Wait::Yield => {
-                wait_policy::yield_now(std::time::Instant::now());
+                thread_wait::yield_now(std::time::Instant::now());
             }
             Wait::Block => self.block_polling_thread(),
         }
@@ -66,7 +68,7 @@ impl Shared {
         if let Err(error) = sleep(&fds, Some(limit)) {
             tracing::error!(%error, "a polling thread cannot block");
         }
-        wait_policy::with_current(|policy| policy.on_blocked(std::time::Instant::now()));
+        thread_wait::with_current(|policy| policy.on_blocked(thread_wait::now()));
     }
 
     /// Sends all that waits for the next poll, and returns how long the thread may block; `None` if
@@ -94,9 +96,9 @@ impl Shared {
 /// On a contended processor it may have been preempted. Waiting for the lock itself could take for
 /// ever: the holder releases it between two rounds only for a moment.
 pub(super) fn wait_for_lock_holder() {
-    if wait_policy::with_current(|policy| policy.is_contended()) {
+    if thread_wait::with_current(|policy| policy.is_contended()) {
         std::thread::sleep(LOCK_HOLDER_SLEEP);
     } else {
-        wait_policy::yield_now(std::time::Instant::now());
+        thread_wait::yield_now(std::time::Instant::now());
     }
 }

@@ -4,7 +4,7 @@
 //! queue runs one inline if the engine's lock is free, so no other thread has to wake up between a
 //! packet and its completion; `wait` runs rounds until an event. The driver thread, one for each
 //! device, runs them whenever the application may not. It sleeps without the devices only while
-//! the last inline round is less than [`INLINE_RECENT`] ago or a caller is in `wait`, and never
+//! the last inline round is less than [`INLINE_RECENT`](roce_engine::policy::INLINE_RECENT) ago or a caller is in `wait`, and never
 //! while a caller may sleep on the descriptor of a completion channel, unless another polls. So every packet, timer and
 //! ACK is served whatever the application calls or omits; how soon depends on its last call:
 //!
@@ -22,13 +22,13 @@
 //! Which queues may be slept on follows from when each was armed, reported and polled, and from
 //! whether the last report found a caller in `wait`
 //! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
-//! does about it is decided in `thread_policy.rs` and done in `thread.rs`.
+//! does about it is decided by [`DriverThreadPolicy`](roce_engine::policy::DriverThreadPolicy) and done in `thread.rs`.
 //!
 //! A thread that finds no work polls again, yields or blocks as its [`WaitPolicy`] says. A polling
 //! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
 //! returns it counts as polling, so the driver thread sleeps.
 //!
-//! [`WaitPolicy`]: crate::wait_policy::WaitPolicy
+//! [`WaitPolicy`]: roce_engine::policy::WaitPolicy
 //!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
 //!
@@ -36,7 +36,6 @@
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
-pub(crate) mod counter_file;
 mod counter_publisher;
 mod engine_lock;
 mod monitor;
@@ -44,7 +43,6 @@ mod polling;
 mod posting;
 mod sleep;
 mod thread;
-mod thread_policy;
 mod waiting;
 
 use std::io;
@@ -55,6 +53,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_engine::PathEntry;
+use roce_engine::policy::MAX_RECHECK;
 use roce_transport::{Instant, PathHandle};
 
 use self::counter_publisher::CounterPublisher;
@@ -67,15 +67,13 @@ use self::posting::HeldPosts;
 pub(crate) use self::posting::QueuePairRunCell;
 use self::sleep::ThreadSleep;
 pub(crate) use self::thread::set_up_background_thread;
-pub(crate) use self::thread_policy::INLINE_RECENT;
-use self::thread_policy::MAX_RECHECK;
 pub use self::waiting::SleepSet;
 use crate::completion_queue;
+use crate::counter_file;
 use crate::device::DeviceState;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fork;
-use crate::path::PathEntry;
 use crate::port::Port;
 
 /// Sleep while frames for this host wait, which no descriptor shows.
@@ -122,10 +120,7 @@ impl Driver {
     pub(crate) fn new(engine: Engine, port: Port, device: DeviceState) -> Result<Self, Error> {
         let (spin, placement) = (device.config().spin, device.config().thread);
         let mut device_fds = Vec::new();
-        for fd in engine.wire.wait_fds() {
-            device_fds.push(fd.try_clone_to_owned()?);
-        }
-        for fd in engine.lo.iter().flat_map(|lo| lo.wait_fds()) {
+        for fd in engine.wait_fds() {
             device_fds.push(fd.try_clone_to_owned()?);
         }
         let shared = Shared {
@@ -164,7 +159,8 @@ impl Driver {
         let file = device.config().counter_file.clone();
         let publisher = file.map(|file| CounterPublisher::start(&shared, &file)).transpose()?;
         if device.config().counters_each_round {
-            shared.lock().counter_file = publisher.as_ref().map(|it| Arc::clone(it.file()));
+            shared.lock().consumer.counter_file =
+                publisher.as_ref().map(|it| Arc::clone(it.file()));
         }
         Ok(Self { shared, device, thread: Some(thread), monitor, publisher })
     }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_engine::{Flow, NextHop, Outcome, PathEntry, Resolver, RouteError};
 use roce_transport::{Instant, PathHandle};
 
 use super::Shared;
@@ -23,9 +24,6 @@ use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;
 use crate::netlink::notifications::{Changes, NotificationSocket};
-use crate::netlink::{Flow, RouteError};
-use crate::path::PathEntry;
-use crate::resolver::{NextHop, Outcome, Resolver};
 use crate::thread_placement::ThreadPlacement;
 
 /// Shortest time between two refreshes of routes, addresses and the interface: a routing daemon

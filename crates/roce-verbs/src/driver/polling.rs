@@ -1,10 +1,10 @@
 //! Polls of empty completion queues, which drive the engine inline.
 
+use roce_engine::policy::QuickPoll;
 use roce_transport::Completion;
 
 use super::{Driver, blocking, posting};
 use crate::completion_queue;
-use crate::engine::QuickPoll;
 
 /// The outcome of an inline round.
 #[derive(Clone, Copy, Debug, Default)]

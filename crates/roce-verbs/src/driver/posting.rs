@@ -4,11 +4,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use roce_engine::policy::{
+    CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun,
+};
 use roce_transport::Instant;
 
 use super::sleep::ThreadSleep;
 use super::{Driver, Shared};
-use crate::doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -104,7 +106,7 @@ impl HeldPosts {
 
 impl Driver {
     /// Posts to a send queue, and sends the requests or holds them: see
-    /// [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing). Frames that have arrived wait
+    /// [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing). Frames that have arrived wait
     /// for the next poll.
     pub(crate) fn post_send<T>(
         &self,

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use roce_engine::policy::Check;
+use roce_engine::policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use roce_transport::Instant;
 
 use super::Shared;
 use super::sleep::sleep;
-use super::thread_policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
-use crate::doorbell::Check;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
-use crate::wait_policy;
+use crate::thread_wait;
 
 /// Signals that the kernel sends to a thread because of what it executes.
 const FAULTS: [Signal; 6] = [
@@ -104,15 +104,15 @@ impl Shared {
                 }
                 (wake_at, now)
             };
-            let spin = wait_policy::with_current(|policy| policy.spin(self.max_spin));
+            let spin = thread_wait::with_current(|policy| policy.spin(self.max_spin));
             if seen.may_spin(self.since_inline()) && now.saturating_since(last_work) < spin {
-                wait_policy::yield_now(std::time::Instant::now());
+                thread_wait::yield_now(std::time::Instant::now());
                 continue;
             }
             self.sleep_on_devices(wake_at, now);
             policy.on_woken(self.since_inline());
             let lasted = self.now().saturating_since(now);
-            wait_policy::with_current(|policy| policy.on_slept(lasted, self.max_spin));
+            thread_wait::with_current(|policy| policy.on_slept(lasted, self.max_spin));
         }
     }
 

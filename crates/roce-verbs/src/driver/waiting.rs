@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use roce_engine::policy::MIN_RECHECK;
 use roce_transport::Instant;
 
 use super::sleep::sleep;
-use super::thread_policy::MIN_RECHECK;
 use super::{Driver, Shared};
 use crate::completion_queue;
 use crate::error::Error;
-use crate::wait_policy;
+use crate::thread_wait;
 
 impl Driver {
     /// Runs rounds until `done` returns true or `deadline` comes, and sleeps on the devices and `fd`
@@ -64,16 +64,16 @@ impl Driver {
                 last_work = now;
                 continue;
             }
-            let spin = wait_policy::with_current(|policy| policy.spin(max_spin));
+            let spin = thread_wait::with_current(|policy| policy.spin(max_spin));
             if now.duration_since(last_work) < spin {
-                wait_policy::yield_now(std::time::Instant::now());
+                thread_wait::yield_now(std::time::Instant::now());
                 continue;
             }
             let devices = drivers.iter().flat_map(|driver| &driver.shared.device_fds);
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
             let lasted = now.elapsed();
-            wait_policy::with_current(|policy| policy.on_slept(lasted, max_spin));
+            thread_wait::with_current(|policy| policy.on_slept(lasted, max_spin));
             last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
         }
     }

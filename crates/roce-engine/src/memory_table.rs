@@ -3,19 +3,101 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use rand::Rng;
 use roce_transport::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 use roce_wire::{PayloadCrc, Qpn};
 
-use crate::fork;
-use crate::region::Mapping;
+/// Memory that is registered.
+///
+/// Offsets lie within what [`holds`](Self::holds) has returned true for; other ones may panic. Where a
+/// method fails with [`MemoryFault::NotPresent`], a part of the access may have happened.
+pub trait Region {
+    /// Returns true if `len` bytes from `offset` lie inside.
+    fn holds(&self, offset: usize, len: usize) -> bool;
+
+    /// Returns true if the word at `offset` is aligned.
+    fn has_word(&self, offset: usize) -> bool;
+
+    /// Stores `bytes` from `offset` on, the last word last.
+    ///
+    /// # Errors
+    /// [`MemoryFault::NotPresent`].
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault>;
+
+    /// Loads bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryFault::NotPresent`].
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault>;
+
+    /// As [`read`](Self::read), and returns the CRC of the bytes if one pass can compute both.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_summed(
+        &self,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
+        self.read(offset, into).map(|()| None)
+    }
+
+    /// Changes the aligned word at `offset` in one step and returns its value before.
+    ///
+    /// # Errors
+    /// [`MemoryFault::Misaligned`] and [`MemoryFault::NotPresent`]; nothing is changed then.
+    fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault>;
+}
+
+/// Forwards to the region that a shared pointer points to.
+macro_rules! forward {
+    ($($pointer:ident),+) => {$(
+        impl<R: Region> Region for $pointer<R> {
+            #[inline]
+            fn holds(&self, offset: usize, len: usize) -> bool {
+                (**self).holds(offset, len)
+            }
+
+            #[inline]
+            fn has_word(&self, offset: usize) -> bool {
+                (**self).has_word(offset)
+            }
+
+            #[inline]
+            fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
+                (**self).write(offset, bytes)
+            }
+
+            #[inline]
+            fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
+                (**self).read(offset, into)
+            }
+
+            #[inline]
+            fn read_summed(
+                &self,
+                offset: usize,
+                into: &mut [u8],
+            ) -> Result<Option<PayloadCrc>, MemoryFault> {
+                (**self).read_summed(offset, into)
+            }
+
+            #[inline]
+            fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
+                (**self).atomic(offset, change)
+            }
+        }
+    )+};
+}
+
+forward!(Arc, Rc);
 
 /// All regions registered with one device.
-#[derive(Debug, Default)]
-pub(crate) struct MrTable {
-    regions: Vec<Option<Region>>,
+#[derive(Debug)]
+pub struct MemoryTable<R> {
+    regions: Vec<Option<Registered<R>>>,
     /// Slots of regions that were deregistered.
     free: Vec<usize>,
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
@@ -27,8 +109,8 @@ pub(crate) struct MrTable {
 
 /// One registration.
 #[derive(Debug)]
-struct Region {
-    mapping: Arc<Mapping>,
+struct Registered<R> {
+    region: R,
     how: Registration,
     /// The key has been invalidated.
     invalidated: bool,
@@ -36,20 +118,22 @@ struct Region {
 
 /// The parameters of a registration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Registration {
-    pub(crate) pd: PdHandle,
-    pub(crate) access: AccessFlags,
+pub struct Registration {
+    /// The protection domain.
+    pub pd: PdHandle,
+    /// The rights of queue pairs of this domain, and of their peers.
+    pub access: AccessFlags,
     /// Remote address of the first byte.
-    pub(crate) iova: u64,
+    pub iova: u64,
     /// A SEND with invalidate may invalidate the key.
-    pub(crate) invalidatable: bool,
+    pub invalidatable: bool,
     /// The pages were not made present.
-    pub(crate) on_demand: bool,
+    pub on_demand: bool,
 }
 
 /// A checked permission, valid during the call of the endpoint that made it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     /// The slot of a region, or [`NULL_SLOT`].
     slot: usize,
     offset: usize,
@@ -60,9 +144,10 @@ const NULL_SLOT: usize = usize::MAX;
 
 /// The identity hash: keys are random already.
 #[derive(Debug, Default)]
-pub(crate) struct KeyHasher(u64);
+pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -70,19 +155,33 @@ impl Hasher for KeyHasher {
         // Not used for u32 keys.
         bytes.iter().for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
     }
+    #[inline]
     fn write_u32(&mut self, key: u32) {
         // hashbrown takes its control byte from the top bits, its bucket from the bottom.
         self.0 = u64::from(key) << 32 | u64::from(key);
     }
 }
 
-impl MrTable {
+impl<R> Default for MemoryTable<R> {
+    fn default() -> Self {
+        Self {
+            regions: Vec::new(),
+            free: Vec::new(),
+            slots: HashMap::default(),
+            null_regions: HashMap::default(),
+            last: Cell::new(None),
+        }
+    }
+}
+
+impl<R: Region> MemoryTable<R> {
     /// Adds a region and returns its key, which is both the local and the remote key.
     ///
-    /// Keys are random, so that packets in flight to a dead process match no region.
-    pub(crate) fn insert(&mut self, mapping: Arc<Mapping>, how: Registration) -> u32 {
-        let key = self.new_key();
-        let region = Region { mapping, how, invalidated: false };
+    /// `random` draws numbers that no other process draws, so that packets in flight to a dead process
+    /// match no region.
+    pub fn insert(&mut self, region: R, how: Registration, random: impl FnMut() -> u32) -> u32 {
+        let key = self.new_key(random);
+        let region = Registered { region, how, invalidated: false };
         let slot = self.free.pop().unwrap_or(self.regions.len());
         match self.regions.get_mut(slot) {
             Some(free) => *free = Some(region),
@@ -92,10 +191,9 @@ impl MrTable {
         key
     }
 
-    fn new_key(&self) -> u32 {
-        let mut random = fork::rng();
+    fn new_key(&self, mut random: impl FnMut() -> u32) -> u32 {
         loop {
-            let key = random.random::<u32>();
+            let key = random();
             // Many programs use zero for "no key".
             let is_used =
                 key == 0 || self.slots.contains_key(&key) || self.null_regions.contains_key(&key);
@@ -106,15 +204,15 @@ impl MrTable {
     }
 
     /// Returns the parameters of a region.
-    pub(crate) fn registration(&self, key: u32) -> Option<Registration> {
+    pub fn registration(&self, key: u32) -> Option<Registration> {
         self.find(key).map(|(_, region)| region.how)
     }
 
     /// Gives a key other memory and parameters.
-    pub(crate) fn replace(&mut self, key: u32, mapping: Arc<Mapping>, how: Registration) {
+    pub fn replace(&mut self, key: u32, region: R, how: Registration) {
         let slot = self.slots.get(&key).and_then(|slot| self.regions.get_mut(*slot));
-        if let Some(Some(region)) = slot {
-            *region = Region { mapping, how, invalidated: false };
+        if let Some(Some(registered)) = slot {
+            *registered = Registered { region, how, invalidated: false };
         }
     }
 
@@ -124,30 +222,30 @@ impl MrTable {
     /// # Errors
     /// As for an access of a queue pair of `pd`: [`MemoryFault`]; [`MemoryFault::UnknownKey`] also for a
     /// region that is not on demand.
-    pub(crate) fn on_demand_range(
+    pub fn on_demand_range(
         &self,
         pd: PdHandle,
         key: u32,
         address: u64,
         len: u64,
         access: Access,
-    ) -> Result<(Arc<Mapping>, usize), MemoryFault> {
+    ) -> Result<(&R, usize), MemoryFault> {
         let by = Accessor { pd, qpn: Qpn::GSI };
         let grant = self.check(by, key, address, len, access)?;
         let region = self.regions.get(grant.slot).and_then(Option::as_ref);
         let region = region.filter(|it| it.how.on_demand).ok_or(MemoryFault::UnknownKey)?;
-        Ok((Arc::clone(&region.mapping), grant.offset))
+        Ok((&region.region, grant.offset))
     }
 
-    /// Adds a null region, and returns its local key.
-    pub(crate) fn insert_null(&mut self, pd: PdHandle) -> u32 {
-        let key = self.new_key();
+    /// Adds a null region, and returns its local key. `random` is as for [`insert`](Self::insert).
+    pub fn insert_null(&mut self, pd: PdHandle, random: impl FnMut() -> u32) -> u32 {
+        let key = self.new_key(random);
         self.null_regions.insert(key, pd);
         key
     }
 
     /// Removes a null region.
-    pub(crate) fn remove_null(&mut self, key: u32) {
+    pub fn remove_null(&mut self, key: u32) {
         self.null_regions.remove(&key);
     }
 
@@ -163,7 +261,7 @@ impl MrTable {
     }
 
     /// Removes a region and its key.
-    pub(crate) fn remove(&mut self, key: u32) {
+    pub fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
             self.regions[slot] = None;
@@ -172,11 +270,11 @@ impl MrTable {
     }
 
     /// Returns true if the key is registered and not invalidated.
-    pub(crate) fn is_valid(&self, key: u32) -> bool {
+    pub fn is_valid(&self, key: u32) -> bool {
         self.find(key).is_some_and(|(_, region)| !region.invalidated)
     }
 
-    fn find(&self, key: u32) -> Option<(usize, &Region)> {
+    fn find(&self, key: u32) -> Option<(usize, &Registered<R>)> {
         let slot = match self.last.get() {
             Some((last, slot)) if last == key => slot,
             _ => {
@@ -190,12 +288,13 @@ impl MrTable {
 
     /// Returns the memory of a grant; `None` for that of a null region. A grant is used in the call
     /// that it was made in, so its region exists.
-    fn mapping(&self, grant: Grant) -> Option<&Mapping> {
-        Some(&self.regions.get(grant.slot)?.as_ref()?.mapping)
+    fn region(&self, grant: Grant) -> Option<&R> {
+        Some(&self.regions.get(grant.slot)?.as_ref()?.region)
     }
 }
 
 /// Returns the access flags that an access needs.
+#[inline]
 fn required_flags(access: Access) -> AccessFlags {
     match access {
         Access::LocalRead => AccessFlags::empty(),
@@ -206,7 +305,7 @@ fn required_flags(access: Access) -> AccessFlags {
     }
 }
 
-impl Memory for MrTable {
+impl<R: Region> Memory for MemoryTable<R> {
     type Grant = Grant;
 
     fn check(
@@ -217,40 +316,42 @@ impl Memory for MrTable {
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let Some((slot, region)) = self.find(key) else { return self.check_null(by, key, access) };
-        if region.invalidated {
+        let Some((slot, registered)) = self.find(key) else {
+            return self.check_null(by, key, access);
+        };
+        if registered.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
-        if region.how.pd != by.pd {
+        if registered.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !region.how.access.contains(required_flags(access)) {
+        if !registered.how.access.contains(required_flags(access)) {
             return Err(MemoryFault::NoPermission);
         }
-        let offset = address.checked_sub(region.how.iova).ok_or(MemoryFault::OutOfBounds)?;
+        let offset = address.checked_sub(registered.how.iova).ok_or(MemoryFault::OutOfBounds)?;
         let (Ok(offset), Ok(len)) = (usize::try_from(offset), usize::try_from(len)) else {
             return Err(MemoryFault::OutOfBounds);
         };
-        if !region.mapping.holds(offset, len) {
+        if !registered.region.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
         // The memory of an aligned address may be misaligned.
-        if access == Access::RemoteAtomic && !region.mapping.has_word(offset) {
+        if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
         Ok(Grant { slot, offset })
     }
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        if let Some(mapping) = self.mapping(grant) {
-            return mapping.write(grant.offset + offset as usize, bytes);
+        if let Some(region) = self.region(grant) {
+            return region.write(grant.offset + offset as usize, bytes);
         }
         Ok(())
     }
 
     fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
-        match self.mapping(grant) {
-            Some(mapping) => mapping.read(grant.offset + offset as usize, into),
+        match self.region(grant) {
+            Some(region) => region.read(grant.offset + offset as usize, into),
             None => {
                 into.fill(0);
                 Ok(())
@@ -264,16 +365,16 @@ impl Memory for MrTable {
         offset: u64,
         into: &mut [u8],
     ) -> Result<Option<PayloadCrc>, MemoryFault> {
-        let Some(mapping) = self.mapping(grant) else {
+        let Some(region) = self.region(grant) else {
             into.fill(0);
             return Ok(None);
         };
-        mapping.read_summed(grant.offset + offset as usize, into)
+        region.read_summed(grant.offset + offset as usize, into)
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
         // No peer is granted a null region.
-        self.mapping(grant).ok_or(MemoryFault::UnknownKey)?.atomic(grant.offset, change)
+        self.region(grant).ok_or(MemoryFault::UnknownKey)?.atomic(grant.offset, change)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
@@ -295,28 +396,39 @@ impl Memory for MrTable {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+    use crate::plain_region::PlainRegion;
+
+    type Table = MemoryTable<PlainRegion>;
+
+    /// Registers `region` under a key that no region has had.
+    fn insert(table: &mut Table, region: PlainRegion, how: Registration) -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        table.insert(region, how, || NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 
     const PD: PdHandle = PdHandle(1);
     const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
     const OTHER: Accessor = Accessor { pd: PdHandle(2), qpn: Qpn::GSI };
 
-    fn register(table: &mut MrTable, len: usize) -> u32 {
-        let mapping = Arc::new(Mapping::allocate(len, false).unwrap());
+    fn register(table: &mut Table, len: usize) -> u32 {
+        let region = PlainRegion::new(len);
         let access = AccessFlags::all();
-        table.insert(
-            mapping,
+        insert(
+            table,
+            region,
             Registration { pd: PD, access, iova: 0, invalidatable: true, on_demand: false },
         )
     }
 
     #[test]
     fn a_removed_key_opens_no_region_although_its_slot_is_used_again() {
-        let mut table = MrTable::default();
+        let mut table = Table::default();
         let keys = [64, 128].map(|len| register(&mut table, len));
-        let opens = |table: &MrTable, key, len| {
-            table.check(BY, key, 0, len, Access::RemoteWrite).map(|_| ())
-        };
+        let opens =
+            |table: &Table, key, len| table.check(BY, key, 0, len, Access::RemoteWrite).map(|_| ());
         assert_eq!(opens(&table, keys[0], 64), Ok(()));
         table.remove(keys[0]);
         assert_eq!(opens(&table, keys[0], 1), Err(MemoryFault::UnknownKey));
@@ -331,10 +443,10 @@ mod tests {
 
     #[test]
     fn a_replaced_region_has_its_key_and_nothing_else_of_before() {
-        let mut table = MrTable::default();
+        let mut table = Table::default();
         let key = register(&mut table, 64);
-        let mapping = Arc::new(Mapping::allocate(32, false).unwrap());
-        mapping.write(0, b"new").unwrap();
+        let region = PlainRegion::new(32);
+        region.write(0, b"new").unwrap();
         let access = AccessFlags::LOCAL_WRITE;
         let how = Registration {
             pd: OTHER.pd,
@@ -343,7 +455,7 @@ mod tests {
             invalidatable: false,
             on_demand: false,
         };
-        table.replace(key, mapping, how);
+        table.replace(key, region, how);
         let check = |by, address, len, access| table.check(by, key, address, len, access);
         let refused = |by, address, access| check(by, address, 1, access).map(|_| ()).unwrap_err();
         assert_eq!(refused(BY, 0x1000, Access::LocalRead), MemoryFault::WrongDomain);
@@ -358,8 +470,8 @@ mod tests {
 
     #[test]
     fn a_null_region_takes_bytes_gives_zeros_and_is_closed_to_peers() {
-        let mut table = MrTable::default();
-        let key = table.insert_null(PD);
+        let mut table = Table::default();
+        let key = table.insert_null(PD, || 1);
         for access in [Access::LocalRead, Access::LocalWrite] {
             let grant = table.check(BY, key, u64::MAX, 1 << 31, access).unwrap();
             table.write(grant, 1 << 30, b"lost").unwrap();
@@ -382,13 +494,13 @@ mod tests {
 
     #[test]
     fn an_atomic_is_refused_where_an_aligned_address_names_memory_that_is_not_aligned() {
-        let mut table = MrTable::default();
-        let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
+        let mut table = Table::default();
+        let region = PlainRegion::new(64);
         let access = AccessFlags::all();
         let how =
             Registration { pd: PD, access, iova: 0x1001, invalidatable: false, on_demand: false };
-        let key = table.insert(mapping, how);
-        let check = |table: &MrTable, address, access| table.check(BY, key, address, 8, access);
+        let key = insert(&mut table, region, how);
+        let check = |table: &Table, address, access| table.check(BY, key, address, 8, access);
         let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
         assert_eq!(refused, Err(MemoryFault::Misaligned));
         let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
@@ -401,9 +513,9 @@ mod tests {
 
     #[test]
     fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone() {
-        let mut table = MrTable::default();
-        let register = |table: &mut MrTable, access| {
-            let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
+        let mut table = Table::default();
+        let register = |table: &mut Table, access| {
+            let region = PlainRegion::new(64);
             let how = Registration {
                 pd: PD,
                 access,
@@ -411,7 +523,7 @@ mod tests {
                 invalidatable: false,
                 on_demand: false,
             };
-            table.insert(mapping, how)
+            insert(table, region, how)
         };
         for access in [
             Access::LocalRead,

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use roce_transport::PathHandle;
 
-use crate::path::PathTable;
+use crate::path_table::PathTable;
 
 /// Entries above which those of sent datagrams are removed.
 const MAX_STALE: usize = 8;
 
 /// The paths that a queue pair's datagrams need, of which it is a user until these are sent.
 #[derive(Debug, Default)]
-pub(crate) struct DatagramPaths {
+pub struct DatagramPaths {
     /// Datagrams posted so far.
     posted: u64,
     /// Paths in the order of use, each with the value of `posted` behind its last datagram.
@@ -21,7 +21,7 @@ pub(crate) struct DatagramPaths {
 impl DatagramPaths {
     /// Notes a datagram posted to a path. `outstanding` returns the number of those not sent.
     #[inline]
-    pub(crate) fn on_posted(
+    pub fn on_posted(
         &mut self,
         table: &mut PathTable,
         path: PathHandle,
@@ -44,7 +44,7 @@ impl DatagramPaths {
     }
 
     /// Releases all paths: nothing is posted.
-    pub(crate) fn release(&mut self, table: &mut PathTable) {
+    pub fn release(&mut self, table: &mut PathTable) {
         self.users.drain(..).for_each(|(path, _)| table.release(path));
     }
 }
@@ -52,7 +52,7 @@ impl DatagramPaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::PathEntry;
+    use crate::path_table::PathEntry;
     use roce_wire::OuterHeaders;
     use std::net::IpAddr;
 

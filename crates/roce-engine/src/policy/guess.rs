@@ -26,11 +26,13 @@ impl Default for Guess {
 
 impl Guess {
     /// Returns true if it is made now.
+    #[inline]
     pub(super) fn is_made(&self) -> bool {
         self.backoff == 0
     }
 
     /// Notes an exchange of messages.
+    #[inline]
     pub(super) fn on_exchange(&mut self) {
         self.backoff = self.backoff.saturating_sub(1);
     }

@@ -1,6 +1,11 @@
 use super::tracked_flow::{MAX_RESOLUTION, RETRY_INTERVAL};
-use super::*;
+use std::io;
 use std::time::Duration;
+
+use roce_wire::MacAddr;
+
+use super::*;
+use crate::route::{InterfaceRoute, Neighbour, NextHop, RouteError};
 
 const GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 254));
 const OTHER_GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 253));

@@ -4,14 +4,14 @@ use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
 use super::link_pauses::LinkPauses;
-use super::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
-use crate::path::{PathEntry, PathTable, Via};
-use crate::qpn_allocator::QpnAllocator;
+use super::transmit_queues::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
+use crate::own_numbers::OwnNumbers;
+use crate::path_table::{PathEntry, PathTable, Via};
 
 /// Seals the packets of one frame while they are written, then the frame.
 pub(super) struct FrameSealer<'a> {
     paths: &'a PathTable,
-    qpns: &'a QpnAllocator,
+    numbers: &'a OwnNumbers,
     pauses: &'a LinkPauses,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
@@ -27,22 +27,25 @@ struct Begun<'a> {
 }
 
 impl<'a> FrameSealer<'a> {
+    #[inline]
     pub(super) fn new(
         paths: &'a PathTable,
-        qpns: &'a QpnAllocator,
+        numbers: &'a OwnNumbers,
         pauses: &'a LinkPauses,
         identification: &'a mut u16,
         sealing: &'a mut Option<Sealing>,
     ) -> Self {
-        Self { paths, qpns, pauses, identification, sealing, begun: None }
+        Self { paths, numbers, pauses, identification, sealing, begun: None }
     }
 
     /// Returns the path of the last train, once that is written; `None` if there is none.
+    #[inline]
     pub(super) fn path_entry(&self) -> Option<&'a PathEntry> {
         self.begun.as_ref().map(|begun| begun.entry)
     }
 
     /// Puts the outer headers in front of the last train, which stands behind the headroom.
+    #[inline]
     pub(super) fn finish(
         &mut self,
         transmit: &Transmit,
@@ -70,6 +73,7 @@ impl<'a> FrameSealer<'a> {
 }
 
 impl PacketSealer for FrameSealer<'_> {
+    #[inline]
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle) {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
@@ -81,6 +85,7 @@ impl PacketSealer for FrameSealer<'_> {
         });
     }
 
+    #[inline]
     fn transmit_queue(
         &self,
         dest_qpn: Qpn,
@@ -93,12 +98,13 @@ impl PacketSealer for FrameSealer<'_> {
                 let traffic_class = traffic_class.unwrap_or(entry.traffic_class());
                 Some(self.pauses.queue_of(traffic_class).unwrap_or(WIRE_QUEUE))
             }
-            Via::ThisHost if self.qpns.owns(dest_qpn) => Some(LOOPBACK_QUEUE),
+            Via::ThisHost if self.numbers.owns(dest_qpn) => Some(LOOPBACK_QUEUE),
             Via::ThisHost => Some(LO_QUEUE),
             Via::NoRoute => None,
         }
     }
 
+    #[inline]
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {
         if let Some(begun) = &mut self.begun {
             let sealed = self.sealing.as_mut().map(|sealing| match payload {
@@ -109,6 +115,7 @@ impl PacketSealer for FrameSealer<'_> {
         }
     }
 
+    #[inline]
     fn seal_single(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use roce_transport::Instant;
 
-use crate::doorbell::Check;
+use super::doorbell::Check;
 
 /// Time after an inline round for which the driver thread expects another one.
-pub(crate) const INLINE_RECENT: Duration = Duration::from_micros(300);
+pub const INLINE_RECENT: Duration = Duration::from_micros(300);
 /// Shortest time for which the driver thread leaves the engine to an application that polls.
-pub(super) const MIN_RECHECK: Duration = Duration::from_millis(1);
+pub const MIN_RECHECK: Duration = Duration::from_millis(1);
 /// Longest such time: it doubles as long as the application polls on. A check costs some 10 µs of
 /// the processor that the application polls on: with a check every millisecond, one small message
 /// in a hundred waited that long.
-pub(super) const MAX_RECHECK: Duration = Duration::from_millis(4);
+pub const MAX_RECHECK: Duration = Duration::from_millis(4);
 /// Longest time for which the driver thread leaves the engine to a caller in `wait`, which sleeps
 /// on the same descriptors and wakes the thread at the end.
 const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
@@ -32,21 +32,22 @@ const MAX_CALM_SLEEPS: u32 = 64;
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Situation {
-    pub(super) now: Instant,
+pub struct Situation {
+    /// The present time.
+    pub now: Instant,
     /// The last inline round, if there was any.
-    pub(super) last_inline: Option<Instant>,
+    pub last_inline: Option<Instant>,
     /// A caller is in `wait`.
-    pub(super) is_waited_on: bool,
+    pub is_waited_on: bool,
     /// A caller may sleep on a channel's descriptor, since the last of those queues was armed or
-    /// reported: see [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
-    pub(super) relied_on_since: Option<Instant>,
+    /// reported.
+    pub relied_on_since: Option<Instant>,
     /// What the driver thread does about held posts.
-    pub(super) held: Check,
+    pub held: Check,
     /// Packets wait to be sent, which no descriptor shows. Set only where a caller is in `wait`.
-    pub(super) has_backlog: bool,
+    pub has_backlog: bool,
     /// The next timer, or the time at which a delayed ACK is due. As above.
-    pub(super) next_timer: Option<Instant>,
+    pub next_timer: Option<Instant>,
 }
 
 impl Situation {
@@ -54,7 +55,7 @@ impl Situation {
     ///
     /// Beside an application that polls, a spin only takes its processor. One that has armed a queue
     /// at this moment does not poll on but sleeps, and the spin serves it.
-    pub(super) fn may_spin(&self, since_inline: Duration) -> bool {
+    pub fn may_spin(&self, since_inline: Duration) -> bool {
         since_inline >= INLINE_NOW || self.is_newly_relied_on()
     }
 
@@ -65,7 +66,7 @@ impl Situation {
 
 /// What the driver thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub enum Decision {
     /// It runs rounds, and sleeps on the devices' descriptors when there is no work.
     Drive,
     /// The application runs rounds: the thread sleeps for this time, and frames do not wake it.
@@ -74,7 +75,7 @@ pub(super) enum Decision {
 
 /// The state of the driver thread from one decision to the next.
 #[derive(Debug)]
-pub(super) struct DriverThreadPolicy {
+pub struct DriverThreadPolicy {
     /// Next sleep if the application polls.
     recheck: Duration,
     last_sleep: LastSleep,
@@ -116,7 +117,8 @@ impl Default for DriverThreadPolicy {
 }
 
 impl DriverThreadPolicy {
-    pub(super) fn decide(&mut self, seen: &Situation) -> Decision {
+    /// Decides what the thread does next.
+    pub fn decide(&mut self, seen: &Situation) -> Decision {
         let this_time = std::mem::replace(&mut self.recheck, MIN_RECHECK);
         if seen.relied_on_since.is_some() {
             return self.decide_relied_on(seen);
@@ -171,13 +173,13 @@ impl DriverThreadPolicy {
     }
 
     /// Notes that a sleep on the devices is over, `since_inline` after the last inline round.
-    pub(super) fn on_woken(&mut self, since_inline: Duration) {
+    pub fn on_woken(&mut self, since_inline: Duration) {
         let is_polled = since_inline < INLINE_NOW;
         self.last_sleep = LastSleep::OnDevices { is_polled };
     }
 
     /// Notes a round that has received so many frames.
-    pub(super) fn on_round(&mut self, received: usize) {
+    pub fn on_round(&mut self, received: usize) {
         match (std::mem::replace(&mut self.last_sleep, LastSleep::None), received) {
             (LastSleep::Away, 1..) => {
                 self.watches = self.next_watches;

@@ -1,11 +1,8 @@
 //! Decides how a thread without work waits: it polls again, yields, or blocks.
 
-mod yield_policy;
+use std::time::Duration;
 
-use std::cell::RefCell;
-use std::time::{Duration, Instant};
-
-pub use self::yield_policy::YieldPolicy;
+use roce_transport::Instant;
 
 /// Empty polls between two yields while other threads want the processor.
 const MIN_POLLS_PER_YIELD: u32 = 48;
@@ -42,9 +39,9 @@ const SHORT_SPIN_DIVISOR: u32 = 10;
 /// grows while yields keep costing slices, so that they become rare.
 ///
 /// The policy only decides; its caller reads clocks, yields and blocks. What it learns holds for
-/// one processor, so each thread has its own: see [`with_current`].
+/// one processor, so each thread has its own.
 #[derive(Clone, Debug)]
-pub(crate) struct WaitPolicy {
+pub struct WaitPolicy {
     /// Empty polls since the last yield or block.
     polls: u32,
     /// Consecutive polls, up to the last, between which the caller did nothing else.
@@ -62,14 +59,24 @@ pub(crate) struct WaitPolicy {
 
 /// What a thread that has found no work does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
+    /// It polls again.
     Poll,
+    /// It yields the processor.
     Yield,
+    /// It blocks until a device has frames.
     Block,
 }
 
+impl Default for WaitPolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl WaitPolicy {
-    pub(crate) const fn new() -> Self {
+    /// Returns the policy of a thread that has not waited yet.
+    pub const fn new() -> Self {
         Self {
             polls: 0,
             polls_in_row: 0,
@@ -82,8 +89,13 @@ impl WaitPolicy {
     }
 
     /// Returns true while waits block.
-    pub(crate) const fn is_contended(&self) -> bool {
+    pub const fn is_contended(&self) -> bool {
         self.blocking_waits > 0
+    }
+
+    /// Returns true while polls of empty completion queues block or yield themselves.
+    pub const fn gives_way(&self) -> bool {
+        self.is_contended() || self.is_probing()
     }
 
     /// Returns true if waits have blocked until now, and a yield is to show whether they still must.
@@ -93,7 +105,7 @@ impl WaitPolicy {
 
     /// Notes a poll that found nothing. The clock is read only while waits block.
     #[inline]
-    pub(crate) fn on_empty_poll(&mut self, clock: impl FnOnce() -> Instant) -> Wait {
+    pub fn on_empty_poll(&mut self, clock: impl FnOnce() -> Instant) -> Wait {
         if self.is_contended() && self.is_wait(clock()) {
             return Wait::Block;
         }
@@ -105,13 +117,13 @@ impl WaitPolicy {
     fn is_wait(&mut self, now: Instant) -> bool {
         let last = self.last_poll.replace(now);
         let comes_straight_back =
-            last.is_some_and(|last| now.saturating_duration_since(last) <= MAX_POLL_GAP);
+            last.is_some_and(|last| now.saturating_since(last) <= MAX_POLL_GAP);
         self.polls_in_row = if comes_straight_back { self.polls_in_row + 1 } else { 1 };
         self.polls_in_row >= MIN_POLLS_PER_WAIT
     }
 
     /// Notes how long a yield took.
-    pub(crate) fn on_yielded(&mut self, took: Duration) {
+    pub fn on_yielded(&mut self, took: Duration) {
         self.polls = 0;
         if took > MAX_SHORT_YIELD {
             self.blocking_waits = self.next_blocking_waits;
@@ -128,7 +140,7 @@ impl WaitPolicy {
     }
 
     /// Notes that a wait of a polling thread blocked until `now`.
-    pub(crate) fn on_blocked(&mut self, now: Instant) {
+    pub fn on_blocked(&mut self, now: Instant) {
         self.blocking_waits = self.blocking_waits.saturating_sub(1);
         self.last_poll = Some(now);
         // A block lets others run as a yield does; after the last one a yield is tried.
@@ -141,7 +153,7 @@ impl WaitPolicy {
     /// of that. Where sleeps turn out to be shorter than the longest spin, spinning would have
     /// been better. Where they are long, a short spin is all that the next packet is worth. On a
     /// contended processor spinning only uses up the time slice.
-    pub(crate) fn spin(&self, max: Duration) -> Duration {
+    pub fn spin(&self, max: Duration) -> Duration {
         match (self.is_contended(), self.is_sleep_short) {
             (true, _) => Duration::ZERO,
             (false, true) => max,
@@ -150,35 +162,10 @@ impl WaitPolicy {
     }
 
     /// Notes a sleep of a thread that spins at most `max` before it sleeps.
-    pub(crate) fn on_slept(&mut self, lasted: Duration, max: Duration) {
+    pub fn on_slept(&mut self, lasted: Duration, max: Duration) {
         self.blocking_waits = self.blocking_waits.saturating_sub(1);
         self.is_sleep_short = lasted < max;
     }
-}
-
-thread_local! {
-    static CURRENT: RefCell<WaitPolicy> = const { RefCell::new(WaitPolicy::new()) };
-}
-
-/// Calls `work` with the calling thread's policy.
-#[inline]
-pub(crate) fn with_current<T>(work: impl FnOnce(&mut WaitPolicy) -> T) -> T {
-    CURRENT.with_borrow_mut(work)
-}
-
-/// Yields the processor and notes for the calling thread's later polls how long that took, which is
-/// returned. `now` is the current time.
-pub(crate) fn yield_now(now: Instant) -> Duration {
-    std::thread::yield_now();
-    let took = now.elapsed();
-    with_current(|policy| policy.on_yielded(took));
-    took
-}
-
-/// Returns true while the calling thread's processor is contended: its polls of empty completion
-/// queues block or yield themselves.
-fn polls_give_way() -> bool {
-    with_current(|policy| policy.is_contended() || policy.is_probing())
 }
 
 #[cfg(test)]
@@ -203,22 +190,22 @@ mod tests {
         fn new(yield_takes: Duration) -> Self {
             let gap = Duration::from_nanos(50);
             let policy = WaitPolicy::new();
-            Self { policy, now: Instant::now(), gap, yield_takes, yields: 0, blocks: 0 }
+            Self { policy, now: Instant::default(), gap, yield_takes, yields: 0, blocks: 0 }
         }
 
         fn poll(&mut self) -> Wait {
-            self.now += self.gap;
+            self.now = self.now + self.gap;
             let now = self.now;
             let wait = self.policy.on_empty_poll(|| now);
             match wait {
                 Wait::Poll => {}
                 Wait::Yield => {
-                    self.now += self.yield_takes;
+                    self.now = self.now + self.yield_takes;
                     self.yields += 1;
                     self.policy.on_yielded(self.yield_takes);
                 }
                 Wait::Block => {
-                    self.now += Duration::from_micros(30);
+                    self.now = self.now + Duration::from_micros(30);
                     self.blocks += 1;
                     self.policy.on_blocked(self.now);
                 }
@@ -277,7 +264,7 @@ mod tests {
     fn yields_that_cost_slices_take_few_percent_of_the_time() {
         let mut poller = Poller::new(SLICE);
         let start = poller.now;
-        while poller.now - start < Duration::from_secs(2) {
+        while poller.now.saturating_since(start) < Duration::from_secs(2) {
             poller.poll();
         }
         let share = (poller.yields * SLICE).as_secs_f64() / 2.0;

@@ -54,7 +54,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// knows: its last packets left less than [`MAX_GAP`] before, or are held, as it is in a run. After a caller has gone away with
 /// requests held, the threshold doubles; prompt rounds bring it down again.
 #[derive(Debug)]
-pub(crate) struct DoorbellCoalescing {
+pub struct DoorbellCoalescing {
     /// Number of the latest run.
     run: u64,
     /// Time at which the latest post returned.
@@ -81,7 +81,7 @@ pub(crate) struct DoorbellCoalescing {
 
 /// The decision about a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doorbell {
+pub enum Doorbell {
     /// Its requests wait for the next post.
     Hold,
     /// It leaves now, and all that was held with it.
@@ -93,36 +93,41 @@ pub(crate) enum Doorbell {
 
 /// A caller's run: posts that follow each other directly, on any queue pairs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallerRun {
+pub struct CallerRun {
     number: u64,
     returned_at: Instant,
 }
 
 impl CallerRun {
     /// No run: the caller has called another function since its last post.
-    pub(crate) const NONE: Self = Self { number: 0, returned_at: Instant::from_nanos(0) };
+    pub const NONE: Self = Self { number: 0, returned_at: Instant::from_nanos(0) };
 
     /// Returns true if the caller has called no other function since its last post.
-    pub(crate) fn is_begun(&self) -> bool {
+    pub fn is_begun(&self) -> bool {
         self.number != 0
     }
 }
 
 /// Posts of a run to one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QueuePairRun {
-    pub(crate) number: u64,
-    pub(crate) posts: u32,
+pub struct QueuePairRun {
+    /// Number of the run.
+    pub number: u64,
+    /// Posts to the queue pair in it.
+    pub posts: u32,
 }
 
 /// The requests of one post.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
-    pub(crate) queue_pair: Qpn,
-    pub(crate) requests: u32,
-    pub(crate) bytes: u64,
+pub struct Posted {
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// Number of requests.
+    pub requests: u32,
+    /// Bytes of all their messages.
+    pub bytes: u64,
     /// Packets of the queue pair may be under way.
-    pub(crate) is_outstanding: bool,
+    pub is_outstanding: bool,
 }
 
 impl Default for DoorbellCoalescing {
@@ -148,7 +153,7 @@ impl DoorbellCoalescing {
     /// Decides about the requests that a caller in the middle of a run has posted at `now`. Unless
     /// they are held, [`on_returned`](Self::on_returned) follows.
     #[inline]
-    pub(crate) fn on_post(
+    pub fn on_post(
         &mut self,
         now: Instant,
         caller: &mut CallerRun,
@@ -190,7 +195,7 @@ impl DoorbellCoalescing {
 
     /// Begins a run of a caller with a post that leaves at once.
     #[inline]
-    pub(crate) fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
+    pub fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
         self.run += 1;
         caller.number = self.run;
         *queue_pair = QueuePairRun { number: self.run, posts: 1 };
@@ -198,10 +203,11 @@ impl DoorbellCoalescing {
 
     /// Notes that a post that was not held has left, and that its caller returns at `now`.
     #[inline]
-    pub(crate) fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
+    pub fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
         self.note_return(now, caller);
     }
 
+    #[inline]
     fn note_return(&mut self, now: Instant, caller: &mut CallerRun) {
         self.returned_at = now;
         caller.returned_at = now;
@@ -211,26 +217,26 @@ impl DoorbellCoalescing {
     /// Returns true if the caller has made as many posts to `queue_pair` without polling as would be
     /// held: requests may then be left that the window did not admit.
     #[inline]
-    pub(crate) fn is_long_run(queue_pair: QueuePairRun) -> bool {
+    pub fn is_long_run(queue_pair: QueuePairRun) -> bool {
         queue_pair.posts >= MAX_REQUESTS
     }
 
     /// Returns true while requests are held.
     #[inline]
-    pub(crate) fn is_holding(&self) -> bool {
+    pub fn is_holding(&self) -> bool {
         self.held_requests > 0
     }
 
     /// Notes that held requests leave.
     #[inline]
-    pub(crate) fn on_transmit(&mut self) {
+    pub fn on_transmit(&mut self) {
         self.held_requests = 0;
         self.held_bytes = 0;
     }
 
     /// Notes a caller's round at `now`.
     #[inline]
-    pub(crate) fn on_round(&mut self, now: Instant) {
+    pub fn on_round(&mut self, now: Instant) {
         if self.awaits_round {
             self.judge_caller(now);
         }
@@ -238,7 +244,7 @@ impl DoorbellCoalescing {
 
     /// Notes a round of the driver thread at `now`. It proves that callers were away too long, but
     /// not that they were prompt.
-    pub(crate) fn on_driver_round(&mut self, now: Instant) {
+    pub fn on_driver_round(&mut self, now: Instant) {
         if self.awaits_round && now.saturating_since(self.returned_at) > MAX_PROMPT {
             if self.is_holding() {
                 self.burst = 0;
@@ -250,24 +256,25 @@ impl DoorbellCoalescing {
 
     /// Notes a quick poll that found nothing. Not called while [`is_in_run`](Self::is_in_run).
     #[inline]
-    pub(crate) fn on_quick_poll(&mut self) {
+    pub fn on_quick_poll(&mut self) {
         self.awaits_round = false;
     }
 
     /// Returns true if posts have followed each other directly since the last round. The poll that
     /// ends the run needs the clock, and so a full round.
     #[inline]
-    pub(crate) fn is_in_run(&self) -> bool {
+    pub fn is_in_run(&self) -> bool {
         self.consecutive > 0 || self.is_holding()
     }
 
     /// Returns the interval of the driver thread's checks of held requests.
-    pub(crate) fn check_interval(&self) -> Duration {
+    #[inline]
+    pub fn check_interval(&self) -> Duration {
         if self.burst <= MAX_SHORT_BURST { CHECK_SHORT } else { CHECK_LONG }
     }
 
     /// Returns the number of posts that were held since the device was opened.
-    pub(crate) fn coalesced(&self) -> u64 {
+    pub fn coalesced(&self) -> u64 {
         self.coalesced
     }
 
@@ -298,18 +305,18 @@ impl DoorbellCoalescing {
 
 /// Held requests as the driver thread sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct Held {
     /// Requests are held now.
-    pub(crate) is_holding: bool,
+    pub is_holding: bool,
     /// Time at which one was last held.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// Interval of the driver thread's checks.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
 }
 
 /// The driver thread's decision about held requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
+pub enum Check {
     /// Nothing: none are held.
     Nothing,
     /// It sends them: their caller has gone away.
@@ -320,7 +327,7 @@ pub(crate) enum Check {
 
 impl Held {
     /// Decides what the driver thread does at `now`.
-    pub(crate) fn check(&self, now: Instant) -> Check {
+    pub fn check(&self, now: Instant) -> Check {
         let age = now.saturating_since(self.at);
         if self.is_holding {
             return if age > MAX_PROMPT { Check::Send } else { Check::Again(self.interval) };
@@ -331,7 +338,7 @@ impl Held {
     }
 
     /// Returns the latest time of the driver thread's next check; `None` if no requests are held.
-    pub(crate) fn next_check(&self) -> Option<Instant> {
+    pub fn next_check(&self) -> Option<Instant> {
         // The check that found the latest post may have been that much later than the post.
         self.is_holding.then(|| self.at + MAX_PROMPT + self.interval)
     }

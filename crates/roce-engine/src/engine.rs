@@ -1,7 +1,6 @@
 //! The packet path of one device: receives frames, drives the endpoint, sends frames.
 //!
-//! One lock guards the engine, and the thread that holds it runs rounds: see
-//! [`Driver`](crate::driver::Driver). A round is bounded, so that no thread holds the lock for long:
+//! The caller runs rounds. A round is bounded, so that no thread holds the owner's lock for long:
 //!
 //! 1. receive at most `RECEIVE_BUDGET` frames; every packet of every frame is parsed, its ICRC
 //!    checked, and passed to the endpoint (`receive.rs`);
@@ -10,63 +9,53 @@
 //!    (`transmit.rs`);
 //! 4. deliver completions and events.
 
-mod delayed_ack;
-mod expected_reply;
 mod frame_sealer;
-mod guess;
 mod link_pauses;
-mod quick_poll;
 mod receive;
 mod transmit;
+mod transmit_queues;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
-use rand::Rng;
 use roce_io::FrameDevice;
-use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EventSource, Instant};
+use roce_transport::{Completion, Endpoint, Instant};
 use roce_wire::Sealing;
 
-use self::delayed_ack::{DelayedAck, Received};
 use self::link_pauses::LinkPauses;
-pub(crate) use self::quick_poll::QuickPoll;
-use self::quick_poll::QuickPollBudget;
-pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
-use self::transmit::{LocalFrame, MIN_HEADROOM};
-use crate::completion_queue::{self, Pushed};
-use crate::doorbell::DoorbellCoalescing;
-use crate::driver::counter_file::{self, SharedCounterFile};
-use crate::events::EventRouter;
-use crate::fork;
-use crate::gid::GidTable;
-use crate::memory::{KeyHasher, MrTable};
-use crate::path::PathTable;
-use crate::qpn_allocator::QpnAllocator;
-use crate::trace::TraceObserver;
+use self::transmit::MIN_HEADROOM;
+use self::transmit_queues::LocalFrame;
+use crate::consumer::{Consumer, Pushed};
+use crate::gid_table::GidTable;
+use crate::memory_table::MemoryTable;
+use crate::own_numbers::OwnNumbers;
+use crate::path_table::PathTable;
+use crate::policy::{DelayedAck, DoorbellCoalescing, QuickPoll, QuickPollBudget, Received};
 
 /// Most frames of one round that a polling application is taken to have waited for.
 const MAX_AWAITED_FRAMES: usize = 4;
 
-/// All state of a device that its lock guards.
-pub(crate) struct Engine {
-    pub(crate) endpoint: Endpoint<TraceObserver>,
-    pub(crate) memory: MrTable,
-    pub(crate) paths: PathTable,
-    pub(crate) qpns: QpnAllocator,
-    pub(crate) gids: GidTable,
-    pub(crate) queues:
-        HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
-    pub(crate) events: EventRouter,
+/// The engine of a device.
+pub struct Engine<C: Consumer> {
+    /// The queue pairs.
+    pub endpoint: Endpoint<C::Observer>,
+    /// Registered memory.
+    pub memory: MemoryTable<C::Region>,
+    /// The paths to peers.
+    pub paths: PathTable,
+    /// The addresses of the device.
+    pub gids: GidTable,
+    /// What completions and events go to.
+    pub consumer: C,
+    /// Which posted requests wait for the next one.
+    pub doorbells: DoorbellCoalescing,
+    numbers: OwnNumbers,
     /// Counters of drops outside the endpoint, by name.
-    pub(crate) drops: BTreeMap<&'static str, u64>,
-    pub(crate) wire: Box<dyn FrameDevice>,
-    /// `lo`, for other processes of this host; `None` where it cannot be opened.
-    pub(crate) lo: Option<Box<dyn FrameDevice>>,
-    /// What frames from this engine to itself pass, where packets are recorded or meet faults. Else
-    /// `None`, and they go straight from their queue to the endpoint.
-    pub(crate) loopback: Option<Box<dyn FrameDevice>>,
+    drops: BTreeMap<&'static str, u64>,
+    wire: Box<dyn FrameDevice>,
+    lo: Option<Box<dyn FrameDevice>>,
+    loopback: Option<Box<dyn FrameDevice>>,
     /// Frames from this engine to itself.
     loopback_queue: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
@@ -88,9 +77,6 @@ pub(crate) struct Engine {
     /// Delayed ACKs leave behind the next packets, in the same batch.
     acks_after_send: bool,
     quick_polls: QuickPollBudget,
-    pub(crate) doorbells: DoorbellCoalescing,
-    /// File to which each round with work publishes the counters.
-    pub(crate) counter_file: Option<SharedCounterFile>,
     /// Time of the last round or post.
     last_now: Instant,
     /// Rounds since the last that received from `lo`.
@@ -99,28 +85,47 @@ pub(crate) struct Engine {
 
 /// The outcome of a round.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Round {
+pub struct RoundOutcome {
     /// Frames received.
-    pub(crate) received: usize,
+    pub received: usize,
     /// Frames sent.
-    pub(crate) sent: usize,
+    pub sent: usize,
     /// Completions and events delivered.
-    pub(crate) delivered: usize,
+    pub delivered: usize,
     /// A channel was notified.
-    pub(crate) notified: bool,
+    pub notified: bool,
 }
 
-impl Round {
+impl RoundOutcome {
     /// Returns true if the round had work: then another one is likely to have some too.
-    pub(crate) fn did_work(self) -> bool {
+    pub fn did_work(self) -> bool {
         self.received + self.sent + self.delivered > 0
     }
 }
 
-impl Engine {
+/// What an engine is made of.
+pub struct EngineParts<C: Consumer> {
+    /// The queue pairs: none as yet.
+    pub endpoint: Endpoint<C::Observer>,
+    /// The interface.
+    pub wire: Box<dyn FrameDevice>,
+    /// `lo`, for other processes of this host; `None` where it cannot be opened.
+    pub lo: Option<Box<dyn FrameDevice>>,
+    /// What frames from this engine to itself pass, where packets are recorded or meet faults. Else
+    /// `None`, and they go straight from their queue to the endpoint.
+    pub loopback: Option<Box<dyn FrameDevice>>,
+    /// The addresses of the interface.
+    pub gids: GidTable,
+    /// What completions and events go to.
+    pub consumer: C,
+    /// IPv4 identification of the first packet: a random number.
+    pub identification: u16,
+}
+
+impl<C: Consumer> Engine<C> {
     /// Returns all counters by name: those of the transport, of drops outside it, and of the
     /// interface and `lo` together.
-    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", self.doorbells.coalesced()));
         all.extend(self.pauses.counters());
@@ -143,37 +148,32 @@ impl Engine {
         std::iter::once(&self.wire).chain(of_this_host).map(|device| &**device)
     }
 
-    pub(crate) fn new(
-        endpoint: Endpoint<TraceObserver>,
-        wire: Box<dyn FrameDevice>,
-        lo: Option<Box<dyn FrameDevice>>,
-        gids: GidTable,
-    ) -> Self {
+    /// Makes an engine without memory and paths.
+    pub fn new(parts: EngineParts<C>) -> Self {
+        let EngineParts { endpoint, wire, lo, loopback, gids, consumer, identification } = parts;
         Self {
             endpoint,
-            memory: MrTable::default(),
+            memory: MemoryTable::default(),
             paths: PathTable::default(),
-            qpns: QpnAllocator::default(),
             gids,
-            queues: HashMap::default(),
-            events: EventRouter::default(),
+            consumer,
+            doorbells: DoorbellCoalescing::default(),
+            numbers: OwnNumbers::default(),
             drops: BTreeMap::new(),
             wire,
             lo,
-            loopback: None,
+            loopback,
             loopback_queue: VecDeque::new(),
             lo_queue: VecDeque::new(),
             is_wire_suspended: false,
             pauses: LinkPauses::default(),
             scratch: Vec::new(),
-            identification: fork::rng().random(),
+            identification,
             sealing: None,
             headroom: MIN_HEADROOM,
             delayed_ack: DelayedAck::default(),
             acks_after_send: false,
             quick_polls: QuickPollBudget::default(),
-            doorbells: DoorbellCoalescing::default(),
-            counter_file: None,
             last_now: Instant::default(),
             rounds_without_lo: 0,
         }
@@ -181,23 +181,23 @@ impl Engine {
 
     /// Sets the rate of the link in bits per second, from which the durations of pauses follow; `None`
     /// ignores pauses.
-    pub(crate) fn set_link_rate(&mut self, bits_per_sec: Option<u64>) {
+    pub fn set_link_rate(&mut self, bits_per_sec: Option<u64>) {
         self.pauses.set_rate(bits_per_sec);
     }
 
     /// Returns when a pause of the link ends, if there is one.
-    pub(crate) fn pause_end(&self) -> Option<Instant> {
+    pub fn pause_end(&self) -> Option<Instant> {
         self.pauses.next_end()
     }
 
     /// Runs one bounded round, as the module's documentation describes.
-    pub(crate) fn round(&mut self, now: Instant) -> Round {
+    pub fn round(&mut self, now: Instant) -> RoundOutcome {
         self.doorbells.on_round(now);
         self.full_round(now)
     }
 
     /// As [`round`](Self::round), as part of a post, which does not show when its caller polls.
-    pub(crate) fn full_round(&mut self, now: Instant) -> Round {
+    pub fn full_round(&mut self, now: Instant) -> RoundOutcome {
         self.delayed_ack.on_flush();
         self.acks_after_send = false;
         self.endpoint.delay_acks(false);
@@ -207,12 +207,11 @@ impl Engine {
 
     /// Runs a round in the driver thread, on behalf of a program that does not poll: ACKs may wait for
     /// its reply.
-    pub(crate) fn driver_round(&mut self, now: Instant) -> Round {
+    pub fn driver_round(&mut self, now: Instant) -> RoundOutcome {
         self.doorbells.on_round(now);
         let is_overdue = std::mem::take(&mut self.acks_after_send);
         // Before what arrives disarms them.
-        let may_delay = self.delayed_ack.expects_reply()
-            && !self.queues.values().any(|queue| queue.is_armed_beside_others());
+        let may_delay = self.delayed_ack.expects_reply() && !self.consumer.may_mistake_reports();
         let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_scheduled() != due;
@@ -228,15 +227,15 @@ impl Engine {
     }
 
     /// Runs the last round before a polling thread blocks: delayed ACKs and held posts leave.
-    pub(crate) fn round_before_block(&mut self, now: Instant) -> Round {
+    pub fn round_before_block(&mut self, now: Instant) -> RoundOutcome {
         // After a block the time of this round is too old for another.
         self.quick_polls = QuickPollBudget::default();
         self.round(now)
     }
 
-    /// Tests for work if this poll may be a quick one; see [`QuickPollBudget`].
+    /// Tests for work if this poll may be a quick one; see `QuickPollBudget`.
     #[inline]
-    pub(crate) fn quick_poll(&mut self) -> QuickPoll {
+    pub fn quick_poll(&mut self) -> QuickPoll {
         if self.doorbells.is_in_run() || !self.quick_polls.take() {
             return QuickPoll::FullRoundDue;
         }
@@ -253,15 +252,15 @@ impl Engine {
         QuickPoll::Idle
     }
 
-    /// Runs a round for an application that polls: ACKs may be delayed, see [`DelayedAck`].
+    /// Runs a round for an application that polls: ACKs may be delayed, see `DelayedAck`.
     ///
     /// Returns the first completion for the polled queue, if it may bypass the queue: the message
     /// then takes two locks less.
-    pub(crate) fn polled_round(
+    pub fn polled_round(
         &mut self,
         now: Instant,
-        poller: Option<&completion_queue::Inner>,
-    ) -> (Round, Option<Completion>) {
+        poller: Option<&C::Queue>,
+    ) -> (RoundOutcome, Option<Completion>) {
         self.quick_polls.on_round(now);
         self.doorbells.on_round(now);
         if std::mem::take(&mut self.acks_after_send) {
@@ -291,20 +290,20 @@ impl Engine {
             // The application most likely posts a reply at once, which leaves before the ACK.
             self.publish_counters();
             let (round, completion) = self.deliver_to_poller(poller, now);
-            return (Round { received, ..round }, completion);
+            return (RoundOutcome { received, ..round }, completion);
         }
         self.transmit_batch_and_deliver(poller, now, received)
     }
 
     /// Runs the sending half of a round after a post: the message does not wait until frames have
     /// been received.
-    pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
+    pub fn posted_round(&mut self, now: Instant) -> RoundOutcome {
         self.set_now(now);
         self.transmit_batch(now, 0)
     }
 
     /// Sends delayed ACKs and held posts as far as one round can. Returns true if some are left.
-    pub(crate) fn flush_held(&mut self, now: Instant) -> bool {
+    pub fn flush_held(&mut self, now: Instant) -> bool {
         self.set_now(now);
         self.delayed_ack.on_flush();
         self.acks_after_send = false;
@@ -319,36 +318,36 @@ impl Engine {
     }
 
     /// Notes that the application posts to a send queue, perhaps as a reply to the peer.
-    pub(crate) fn on_send(&mut self) {
+    pub fn on_send(&mut self) {
         self.acks_after_send |= self.delayed_ack.on_send();
     }
 
     /// Returns the time of the last round or post.
-    pub(crate) fn last_now(&self) -> Instant {
+    pub fn last_now(&self) -> Instant {
         self.last_now
     }
 
     /// Sets the time of the next step. It is read under the engine's lock, so it never goes backwards.
-    pub(crate) fn set_now(&mut self, now: Instant) {
+    pub fn set_now(&mut self, now: Instant) {
         debug_assert!(now >= self.last_now, "time went back from {:?} to {now:?}", self.last_now);
         self.last_now = now;
     }
 
     /// Returns the time at which delayed ACKs are due, if there are any.
-    pub(crate) fn held_acks_due(&self) -> Option<Instant> {
+    pub fn held_acks_due(&self) -> Option<Instant> {
         if self.acks_after_send { Some(self.last_now) } else { self.delayed_ack.due() }
     }
 
-    fn transmit_batch(&mut self, now: Instant, received: usize) -> Round {
+    fn transmit_batch(&mut self, now: Instant, received: usize) -> RoundOutcome {
         self.transmit_batch_and_deliver(None, now, received).0
     }
 
     fn transmit_batch_and_deliver(
         &mut self,
-        poller: Option<&completion_queue::Inner>,
+        poller: Option<&C::Queue>,
         now: Instant,
         received: usize,
-    ) -> (Round, Option<Completion>) {
+    ) -> (RoundOutcome, Option<Completion>) {
         self.doorbells.on_transmit();
         let has_work = self.endpoint.has_pending_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
@@ -356,40 +355,37 @@ impl Engine {
             self.publish_counters();
         }
         let (round, completion) = self.deliver_to_poller(poller, now);
-        (Round { received, sent, ..round }, completion)
+        (RoundOutcome { received, sent, ..round }, completion)
     }
 
     /// Publishes the counters, where every round does: before completions are delivered, after which
     /// the process may end.
     fn publish_counters(&self) {
-        if let Some(file) = &self.counter_file {
-            counter_file::write(file, &self.counters());
-        }
+        self.consumer.publish_counters(|| self.counters());
     }
 
     /// Delivers completions and events to their queues.
-    pub(crate) fn deliver(&mut self, now: Instant) {
+    pub fn deliver(&mut self, now: Instant) {
         self.deliver_to_poller(None, now);
     }
 
     /// As [`deliver`](Self::deliver), and returns the first completion that may bypass the polled queue.
     fn deliver_to_poller(
         &mut self,
-        poller: Option<&completion_queue::Inner>,
+        poller: Option<&C::Queue>,
         now: Instant,
-    ) -> (Round, Option<Completion>) {
-        let (mut round, mut bypassed) = (Round::default(), None);
+    ) -> (RoundOutcome, Option<Completion>) {
+        let (mut round, mut bypassed) = (RoundOutcome::default(), None);
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
             round.delivered += 1;
-            if bypassed.is_none() && poller.is_some_and(|queue| queue.can_bypass_queue(handle)) {
+            if bypassed.is_none() && poller.is_some_and(|queue| C::can_bypass(queue, handle)) {
                 bypassed = Some(completion);
                 continue;
             }
-            let Some(queue) = self.queues.get(&handle) else { continue };
-            let mut pushed = queue.push(completion, now);
-            if pushed == Pushed::Full && queue.drop_oldest() {
+            let mut pushed = self.consumer.push(handle, completion, now);
+            if pushed == Pushed::Full && self.consumer.drop_oldest(handle) {
                 *self.drops.entry("overwritten_completions").or_default() += 1;
-                pushed = queue.push(completion, now);
+                pushed = self.consumer.push(handle, completion, now);
             }
             match pushed {
                 Pushed::Queued => {}
@@ -399,7 +395,7 @@ impl Engine {
         }
         while let Some(event) = self.endpoint.poll_event() {
             round.delivered += 1;
-            self.push_event(event);
+            self.consumer.push_event(event);
         }
         (round, bypassed)
     }
@@ -416,36 +412,36 @@ impl Engine {
 
     /// Returns true if another round has work now, which neither a descriptor nor a timer shows.
     /// Frames for a full interface are no such work; see [`device_timeout`](Self::device_timeout).
-    pub(crate) fn is_unfinished(&self) -> bool {
+    pub fn is_unfinished(&self) -> bool {
         self.endpoint.has_pending_transmit() || self.has_local_backlog()
     }
 
     /// Returns when the devices need a call although no descriptor is readable.
-    pub(crate) fn device_timeout(&self) -> Option<std::time::Instant> {
+    pub fn device_timeout(&self) -> Option<std::time::Instant> {
         self.devices().filter_map(FrameDevice::wake_at).min()
     }
 
-    /// Sets the packet filters of both devices to our queue pair numbers.
-    pub(crate) fn update_filters(&mut self) -> io::Result<()> {
-        let filter = roce_io::Filter {
-            udp_port: roce_wire::ROCE_V2_PORT,
-            qpn_blocks: roce_io::QpnBlocks::Only(self.qpns.blocks()),
-            general_services: self.qpns.has_general_services(),
-        };
+    /// Notes the queue pair numbers of this process, and sets the packet filters of both devices to
+    /// them.
+    ///
+    /// # Errors
+    /// The kernel's error; the previous filter stays in force.
+    pub fn set_numbers(&mut self, numbers: OwnNumbers) -> io::Result<()> {
+        self.numbers = numbers;
+        let filter = self.numbers.filter();
         self.wire.set_filter(&filter)?;
         self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))
     }
 
-    /// Delivers an event to the context of its object, or to all.
-    pub(crate) fn push_event(&self, event: AsyncEvent) {
-        match event.source() {
-            EventSource::CompletionQueue(cq) => {
-                if let Some(queue) = self.queues.get(&cq) {
-                    queue.push_event(event);
-                }
-            }
-            _ => self.events.push(event),
-        }
+    /// Sets the MTU of the interface in bytes.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        self.wire.set_mtu(mtu);
+    }
+
+    /// Returns the descriptors that are readable when frames have arrived.
+    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let of_lo = self.lo.iter().flat_map(|lo| lo.wait_fds());
+        self.wire.wait_fds().into_iter().chain(of_lo).collect()
     }
 }
 
@@ -463,8 +459,14 @@ fn note_device_error(
     }
 }
 
-impl std::fmt::Debug for Engine {
+impl<C: Consumer> std::fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("gids", &self.gids).finish_non_exhaustive()
+    }
+}
+
+impl<C: Consumer> std::fmt::Debug for EngineParts<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineParts").field("gids", &self.gids).finish_non_exhaustive()
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for GidType {
 
 /// The addresses of one interface in the order in which rdma_rxe numbers them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GidTable(Vec<GidEntry>);
+pub struct GidTable(Vec<GidEntry>);
 
 /// Most rows: an index is a byte.
 const MAX_ROWS: usize = 255;
@@ -43,7 +43,7 @@ const MAX_ROWS: usize = 255;
 impl GidTable {
     /// Makes the table of an interface. Row 0 is the link-local address that follows from the MAC,
     /// then come the interface's addresses as the kernel lists them, each once.
-    pub(crate) fn of(mac: MacAddr, addresses: &[IpAddr]) -> Self {
+    pub fn of(mac: MacAddr, addresses: &[IpAddr]) -> Self {
         let link_local = Gid::link_local_from(mac);
         let mut gids = vec![(link_local, addresses.iter().any(|ip| Gid::from(*ip) == link_local))];
         for ip in addresses {
@@ -63,7 +63,7 @@ impl GidTable {
 
     /// Applies changes of the interface: an address keeps its row as long as the interface has it, a
     /// new one gets the first free row. Returns true if the table changed.
-    pub(crate) fn update(&mut self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
+    pub fn update(&mut self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
         let now = Self::of(mac, addresses);
         let mut next = self.0.clone();
         // Row 0 follows the MAC address. Its address before is treated like any other.
@@ -92,17 +92,18 @@ impl GidTable {
         changed
     }
 
-    pub(crate) fn rows(&self) -> &[GidEntry] {
+    /// Returns all rows, by number.
+    pub fn rows(&self) -> &[GidEntry] {
         &self.0
     }
 
     /// Returns the row with this number, if it is usable.
-    pub(crate) fn usable(&self, index: u8) -> Option<GidEntry> {
+    pub fn usable(&self, index: u8) -> Option<GidEntry> {
         self.0.get(usize::from(index)).copied().filter(|entry| entry.usable)
     }
 
     /// Returns the first usable IPv4 row, else the first usable IPv6 row.
-    pub(crate) fn default_index(&self) -> Option<u8> {
+    pub fn default_index(&self) -> Option<u8> {
         let usable = || self.0.iter().filter(|entry| entry.usable);
         let is_v4 = |entry: &&GidEntry| entry.gid.ip().is_ipv4();
         let routed = |entry: &&GidEntry| entry.index != 0;
@@ -111,13 +112,14 @@ impl GidTable {
     }
 
     /// Returns the number of the usable row that has this address.
-    pub(crate) fn row_of(&self, address: IpAddr) -> Option<u8> {
+    pub fn row_of(&self, address: IpAddr) -> Option<u8> {
         let gid = Gid::from(address);
         self.0.iter().find(|entry| entry.usable && entry.gid == gid).map(|entry| entry.index)
     }
 
     /// Returns true if the table has this address and it is usable.
-    pub(crate) fn owns(&self, address: IpAddr) -> bool {
+    #[inline]
+    pub fn owns(&self, address: IpAddr) -> bool {
         let gid = Gid::from(address);
         self.0.iter().any(|entry| entry.usable && entry.gid == gid)
     }

@@ -1,10 +1,9 @@
 //! Pauses of the link: what its other end must not be sent for a time.
 
-use roce_transport::{Endpoint, Instant, TransmitQueue};
+use roce_transport::{Endpoint, Instant, Observer, TransmitQueue};
 use roce_wire::{PFC_PRIORITIES, PfcFrame};
 
-use super::transmit::FIRST_PAUSED_QUEUE;
-use crate::trace::TraceObserver;
+use super::transmit_queues::FIRST_PAUSED_QUEUE;
 
 /// Classes that the other end of the link has paused by frames of IEEE 802.1Qbb or 802.3x.
 ///
@@ -39,7 +38,7 @@ impl LinkPauses {
         &mut self,
         now: Instant,
         pause: &PfcFrame,
-        endpoint: &mut Endpoint<TraceObserver>,
+        endpoint: &mut Endpoint<impl Observer>,
     ) {
         self.received += 1;
         let Some(bits_per_sec) = self.bits_per_sec else {
@@ -61,7 +60,7 @@ impl LinkPauses {
 
     /// Ends the pauses whose time is over.
     #[cold]
-    pub(super) fn end_due(&mut self, now: Instant, endpoint: &mut Endpoint<TraceObserver>) {
+    pub(super) fn end_due(&mut self, now: Instant, endpoint: &mut Endpoint<impl Observer>) {
         for class in 0..PFC_PRIORITIES {
             if self.is_paused(class) && self.until[class] <= now {
                 self.resume(class, endpoint);
@@ -70,6 +69,7 @@ impl LinkPauses {
     }
 
     /// Returns when the next pause ends.
+    #[inline]
     pub(super) fn next_end(&self) -> Option<Instant> {
         if !self.any() {
             return None;
@@ -78,6 +78,7 @@ impl LinkPauses {
     }
 
     /// Returns the queue of packets with this traffic class, if their class is paused.
+    #[inline]
     pub(super) fn queue_of(&self, traffic_class: u8) -> Option<TransmitQueue> {
         let class = usize::from(traffic_class >> 5);
         self.is_paused(class).then(|| queue(class))
@@ -89,16 +90,18 @@ impl LinkPauses {
         all.into_iter().filter(|(_, count)| *count > 0)
     }
 
+    #[inline]
     fn is_paused(&self, class: usize) -> bool {
         self.paused & 1 << class != 0
     }
 
-    fn resume(&mut self, class: usize, endpoint: &mut Endpoint<TraceObserver>) {
+    fn resume(&mut self, class: usize, endpoint: &mut Endpoint<impl Observer>) {
         self.paused &= !(1 << class);
         endpoint.resume_transmit(queue(class));
     }
 }
 
+#[inline]
 fn queue(class: usize) -> TransmitQueue {
     TransmitQueue(FIRST_PAUSED_QUEUE.0 + class as u8)
 }
@@ -116,11 +119,10 @@ mod tests {
     const FOUR: u8 = 4 << 5;
 
     /// Pauses of a link with quanta of 1 µs.
-    fn pauses() -> (LinkPauses, Endpoint<TraceObserver>) {
+    fn pauses() -> (LinkPauses, Endpoint) {
         let mut pauses = LinkPauses::default();
         pauses.set_rate(Some(512_000_000));
-        let observer = TraceObserver::new(None);
-        (pauses, Endpoint::with_observer(EndpointConfig::default(), observer))
+        (pauses, Endpoint::new(EndpointConfig::default()))
     }
 
     fn at(micros: u64) -> Instant {

@@ -11,13 +11,16 @@ const MAX_TIGHT_POLL: Duration = Duration::from_nanos(500);
 
 /// The outcome of a quick poll.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum QuickPoll {
+pub enum QuickPoll {
     /// A full round is due.
     FullRoundDue,
     /// There is no work.
     Idle,
-    /// A round has work. `last_now` was read so recently that it serves for this round too.
-    Ready { last_now: Instant },
+    /// A round has work. The last time was read so recently that it serves for this round too.
+    Ready {
+        /// Time of the last round or post.
+        last_now: Instant,
+    },
 }
 
 /// Limits the consecutive polls that only test for work.
@@ -34,6 +37,7 @@ pub(crate) struct QuickPollBudget {
 
 impl QuickPollBudget {
     /// Returns true if this poll may be a quick one, and counts it.
+    #[inline]
     pub(crate) fn take(&mut self) -> bool {
         let may = self.left > 0;
         self.left -= u32::from(may);
@@ -42,6 +46,7 @@ impl QuickPollBudget {
 
     /// Notes a full round at `now`. A round that follows a quick poll has the time of an earlier
     /// round and allows no more of them, or the clock would not be read while frames keep coming.
+    #[inline]
     pub(crate) fn on_round(&mut self, now: Instant) {
         if now == self.last {
             return;

@@ -1,8 +1,8 @@
 //! When a thread that waits for messages of its peers polls, and when it yields to them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{polls_give_way, yield_now};
+use roce_transport::Instant;
 
 /// Longest yield in which no other thread has run; it takes some 0.3 µs.
 const MAX_IDLE_YIELD: Duration = Duration::from_nanos(800);
@@ -32,13 +32,13 @@ const MIN_BLOCKING_SPIN: Duration = Duration::from_millis(20);
 ///   waits. Where messages take longer, since others have to run first, it yields at once.
 ///
 /// All this is for peers that hand the processor on after a message. Where other threads use up
-/// whole time slices, polls of a [`CompletionQueue`](crate::CompletionQueue) yield and block
+/// whole time slices, polls of a completion queue yield and block
 /// themselves, and this policy does not yield besides.
 ///
 /// An allreduce of one float over three ranks on two cores took 3 to 6 % longer with a yield after
 /// every poll.
 #[derive(Debug)]
-pub struct YieldPolicy {
+pub struct YieldTiming {
     /// Another thread ran during the last timed yield.
     is_processor_wanted: bool,
     /// The last message came soon after the first empty poll behind a yield.
@@ -57,12 +57,14 @@ pub struct YieldPolicy {
 
 /// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub enum Next {
+    /// It polls.
     Poll,
+    /// It yields the processor.
     Yield,
 }
 
-impl Default for YieldPolicy {
+impl Default for YieldTiming {
     fn default() -> Self {
         Self {
             is_processor_wanted: true,
@@ -76,41 +78,14 @@ impl Default for YieldPolicy {
     }
 }
 
-impl YieldPolicy {
-    /// Begins a wait: yields if first polls have been useless. Returns the time before the yield if
-    /// it was timed, which it always is with `is_timed`.
-    #[inline]
-    pub fn begin_wait(&mut self, is_timed: bool) -> Option<Instant> {
-        if self.first() == Next::Poll || polls_give_way() {
-            return None;
-        }
-        let now = (is_timed || self.is_time_due()).then(Instant::now);
-        self.yield_processor(now);
-        now
-    }
-
-    /// Notes an empty poll at `now`, so long after the first of the wait, and yields if it is time.
-    /// Returns false if the thread has polled for longer than `max_spin` and is to sleep.
-    pub fn on_empty(&mut self, now: Instant, waited: Duration, max_spin: Duration) -> bool {
-        let polls_give_way = polls_give_way();
-        let spin = if polls_give_way { max_spin.max(MIN_BLOCKING_SPIN) } else { max_spin };
-        if waited >= spin {
-            return false;
-        }
-        if !polls_give_way && self.after_empty(now) == Next::Yield {
-            self.yield_processor(Some(now));
-        }
-        true
-    }
-
-    /// Notes that the wait is over: a poll was not empty.
-    #[inline]
-    pub fn on_ready(&mut self) {
-        self.end_wait(Instant::now);
+impl YieldTiming {
+    /// Returns how long a thread polls before it sleeps, at most `max` unless its polls give way.
+    pub fn spin(polls_give_way: bool, max: Duration) -> Duration {
+        if polls_give_way { max.max(MIN_BLOCKING_SPIN) } else { max }
     }
 
     /// Returns what a wait begins with.
-    fn first(&mut self) -> Next {
+    pub fn first(&mut self) -> Next {
         (self.has_yielded, self.empty_since, self.polling_since) = (false, None, None);
         let is_first_poll_useful = self.empty_first_polls < MAX_EMPTY_FIRST_POLLS;
         if !self.is_processor_wanted
@@ -126,12 +101,12 @@ impl YieldPolicy {
 
     /// Returns true if the yield that begins this wait is to be timed. One in some is enough:
     /// reading a clock twice takes as long as a poll.
-    fn is_time_due(&self) -> bool {
+    pub fn is_time_due(&self) -> bool {
         self.waits_begun_by_yield.is_multiple_of(WAITS_PER_TIMED_YIELD)
     }
 
     /// Returns what follows an empty poll at `now`.
-    fn after_empty(&mut self, now: Instant) -> Next {
+    pub fn after_empty(&mut self, now: Instant) -> Next {
         if !self.has_yielded {
             if self.empty_since.is_none() {
                 self.empty_first_polls = self.empty_first_polls.saturating_add(1);
@@ -143,19 +118,11 @@ impl YieldPolicy {
         self.empty_since.get_or_insert(now);
         let since = *self.polling_since.get_or_insert(now);
         let max = if self.comes_soon { MAX_POLLING } else { Duration::ZERO };
-        if now.duration_since(since) < max { Next::Poll } else { Next::Yield }
-    }
-
-    fn yield_processor(&mut self, now: Option<Instant>) {
-        let took = now.map(yield_now);
-        if took.is_none() {
-            std::thread::yield_now();
-        }
-        self.on_yielded(took);
+        if now.saturating_since(since) < max { Next::Poll } else { Next::Yield }
     }
 
     /// Notes a yield and how long it took, if it was timed.
-    fn on_yielded(&mut self, took: Option<Duration>) {
+    pub fn on_yielded(&mut self, took: Option<Duration>) {
         if let Some(took) = took {
             self.is_processor_wanted = took > MAX_IDLE_YIELD;
             self.comes_soon |= !self.is_processor_wanted;
@@ -163,12 +130,13 @@ impl YieldPolicy {
         (self.has_yielded, self.polling_since) = (true, None);
     }
 
-    fn end_wait(&mut self, clock: impl FnOnce() -> Instant) {
+    /// Notes that the wait is over: a poll was not empty. The clock is read only after an empty poll.
+    pub fn end_wait(&mut self, clock: impl FnOnce() -> Instant) {
         if !self.has_yielded && self.empty_since.is_none() {
             self.empty_first_polls = 0;
         }
         if let Some(since) = self.empty_since {
-            self.comes_soon = clock().saturating_duration_since(since) < MAX_POLLING;
+            self.comes_soon = clock().saturating_since(since) < MAX_POLLING;
         }
     }
 }
@@ -183,7 +151,7 @@ mod tests {
 
     /// One rank, on a processor on which a yield takes so long, and what it did in its last wait.
     struct Script {
-        policy: YieldPolicy,
+        policy: YieldTiming,
         now: Instant,
         yield_takes: Duration,
         polls: u32,
@@ -193,12 +161,12 @@ mod tests {
 
     impl Script {
         fn new(yield_takes: Duration) -> Self {
-            let (policy, now) = (YieldPolicy::default(), Instant::now());
+            let (policy, now) = (YieldTiming::default(), Instant::default());
             Self { policy, now, yield_takes, polls: 0, yields: 0, polled_first: true }
         }
 
         fn yield_processor(&mut self) {
-            self.now += self.yield_takes;
+            self.now = self.now + self.yield_takes;
             self.yields += 1;
             self.policy.on_yielded(Some(self.yield_takes));
         }
@@ -216,7 +184,7 @@ mod tests {
             }
             loop {
                 self.polls += 1;
-                self.now += POLL;
+                self.now = self.now + POLL;
                 if self.now >= at {
                     let now = self.now;
                     return self.policy.end_wait(|| now);

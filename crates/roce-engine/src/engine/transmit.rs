@@ -4,39 +4,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use roce_io::{DeviceCapabilities, FrameDevice, TxFrame};
-use roce_transport::{Endpoint, Instant, TransmitLimits, TransmitQueue};
+use roce_transport::{Endpoint, Instant, Memory, Observer, TransmitLimits};
 
 use super::frame_sealer::FrameSealer;
+use super::transmit_queues::{LO_QUEUE, LOOPBACK_QUEUE, LocalFrame, MAX_LOCAL_FRAMES, WIRE_QUEUE};
 use super::{Engine, note_device_error};
-use crate::memory::MrTable;
-use crate::path::Via;
-use crate::qpn_allocator::QpnAllocator;
-use crate::trace::TraceObserver;
+use crate::consumer::Consumer;
+use crate::own_numbers::OwnNumbers;
+use crate::path_table::Via;
 
 /// Most frames sent in one round.
 const TRANSMIT_BUDGET: usize = 32;
-/// Most frames in each queue for this host: to this engine, and to other processes.
-pub(super) const MAX_LOCAL_FRAMES: usize = 16;
 /// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
 pub(super) const MIN_HEADROOM: usize = 42;
 /// Bytes of the largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
-/// The slots of the interface. Each of the queues stops, when it is full, the queue pairs whose packets
-/// leave through it, and no others. A class that the link pauses has a queue of its own: see
-/// [`LinkPauses`](super::link_pauses::LinkPauses).
-pub(crate) const WIRE_QUEUE: TransmitQueue = TransmitQueue(0);
-/// Frames from this engine to itself.
-pub(crate) const LOOPBACK_QUEUE: TransmitQueue = TransmitQueue(1);
-/// Frames for other processes of this host.
-pub(crate) const LO_QUEUE: TransmitQueue = TransmitQueue(2);
-/// Packets of class 0 while the link pauses it; those of the other classes follow.
-pub(super) const FIRST_PAUSED_QUEUE: TransmitQueue = TransmitQueue(3);
-
-/// A frame for an address of this host.
-pub(super) type LocalFrame = (Vec<u8>, TxFrame);
-
-impl Engine {
+impl<C: Consumer> Engine<C> {
     pub(super) fn transmit(&mut self, now: Instant) -> usize {
         let mut sent = 0;
         loop {
@@ -71,12 +55,12 @@ impl Engine {
             memory: &mut self.memory,
             sealer: FrameSealer::new(
                 &self.paths,
-                &self.qpns,
+                &self.numbers,
                 &self.pauses,
                 &mut self.identification,
                 &mut self.sealing,
             ),
-            qpns: &self.qpns,
+            numbers: &self.numbers,
             drops: &mut self.drops,
             loopback_queue: &mut self.loopback_queue,
             lo_queue: &mut self.lo_queue,
@@ -146,15 +130,15 @@ fn transmit_queue(
 }
 
 /// The parts of the engine that a batch of frames to send needs.
-struct TransmitBatch<'a> {
+struct TransmitBatch<'a, O: Observer, M: Memory> {
     now: Instant,
     limits: TransmitLimits,
     /// `None` where there is no `lo`.
     lo_limits: Option<DeviceCapabilities>,
-    endpoint: &'a mut Endpoint<TraceObserver>,
-    memory: &'a mut MrTable,
+    endpoint: &'a mut Endpoint<O>,
+    memory: &'a mut M,
     sealer: FrameSealer<'a>,
-    qpns: &'a QpnAllocator,
+    numbers: &'a OwnNumbers,
     drops: &'a mut BTreeMap<&'static str, u64>,
     loopback_queue: &'a mut VecDeque<LocalFrame>,
     lo_queue: &'a mut VecDeque<LocalFrame>,
@@ -165,7 +149,7 @@ struct TransmitBatch<'a> {
     sent: &'a mut usize,
 }
 
-impl TransmitBatch<'_> {
+impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
     /// Writes the next frame for the interface into `slot`, if there is one. Frames for this host
     /// are built there too, and put into their queues.
     fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
@@ -208,7 +192,7 @@ impl TransmitBatch<'_> {
             };
             match entry.via {
                 Via::Interface => return Some(outgoing),
-                Via::ThisHost if self.qpns.owns(transmit.dest_qpn) => {
+                Via::ThisHost if self.numbers.owns(transmit.dest_qpn) => {
                     self.loopback_queue.push_back((frame.to_vec(), outgoing));
                     if self.loopback_queue.len() >= MAX_LOCAL_FRAMES {
                         self.endpoint.suspend_transmit(LOOPBACK_QUEUE);
@@ -232,6 +216,7 @@ impl TransmitBatch<'_> {
     }
 }
 
+#[inline]
 fn fits(outgoing: TxFrame, limits: DeviceCapabilities) -> bool {
     outgoing.len <= limits.max_frame_len
 }
@@ -244,15 +229,42 @@ mod tests {
 
     use roce_io::RxFrame;
     use roce_transport::{
-        AccessFlags, CqHandle, EndpointConfig, PathAttributes, PdHandle, QpAttributes, QpCap,
-        QpInit, QpState, SendOperation, SendWr, Service,
+        AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
+        QpAttributes, QpCap, QpInit, QpState, SendOperation, SendWr, Service,
     };
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
     use super::*;
-    use crate::gid::GidTable;
-    use crate::path::PathEntry;
-    use crate::resolver::NextHop;
+    use crate::consumer::Pushed;
+    use crate::engine::EngineParts;
+    use crate::gid_table::GidTable;
+    use crate::path_table::PathEntry;
+    use crate::plain_region::PlainRegion;
+    use crate::route::NextHop;
+
+    /// Takes no completion and no event.
+    struct NoConsumer;
+
+    impl Consumer for NoConsumer {
+        type Observer = ();
+        type Region = PlainRegion;
+        type Queue = ();
+
+        fn can_bypass((): &(), _: CqHandle) -> bool {
+            false
+        }
+        fn push(&mut self, _: CqHandle, _: Completion, _: Instant) -> Pushed {
+            Pushed::Queued
+        }
+        fn drop_oldest(&mut self, _: CqHandle) -> bool {
+            false
+        }
+        fn push_event(&mut self, _: AsyncEvent) {}
+        fn may_mistake_reports(&self) -> bool {
+            false
+        }
+        fn publish_counters(&self, _: impl FnOnce() -> Vec<(&'static str, u64)>) {}
+    }
 
     /// Takes no frame while it is full, and has room again when it receives.
     struct FullUntilReceive {
@@ -297,11 +309,18 @@ mod tests {
     fn an_interface_that_has_room_again_while_it_receives_lets_queue_pairs_send() {
         let sent = Arc::default();
         let device = FullUntilReceive { is_full: true, sent: Arc::clone(&sent) };
-        let endpoint = Endpoint::with_observer(EndpointConfig::default(), TraceObserver::new(None));
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
         let [local, remote] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let gids = GidTable::of(mac, &[local]);
-        let mut engine = Engine::new(endpoint, Box::new(device), None, gids);
+        let mut engine = Engine::new(EngineParts {
+            endpoint: Endpoint::new(EndpointConfig::default()),
+            wire: Box::new(device),
+            lo: None,
+            loopback: None,
+            gids,
+            consumer: NoConsumer,
+            identification: 0,
+        });
         let entry = PathEntry::new(OuterHeaders::new(local, remote)).unwrap();
         let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));
         let handle = engine.paths.insert(entry.with_next_hop(hop, mac));
@@ -335,7 +354,7 @@ mod tests {
         ] {
             engine.endpoint.modify_qp(now, qpn, &step).unwrap();
         }
-        let post = |engine: &mut Engine| {
+        let post = |engine: &mut Engine<NoConsumer>| {
             let work = SendWr::inline(1, SendOperation::send(), b"hello");
             engine.endpoint.post_send(now, qpn, work).unwrap();
         };

@@ -31,6 +31,7 @@ impl Default for ExpectedReply {
 
 impl ExpectedReply {
     /// Returns true if the program is expected to answer the next message.
+    #[inline]
     pub(super) fn is_expected(&self) -> bool {
         !self.is_open && self.replies >= self.required
     }

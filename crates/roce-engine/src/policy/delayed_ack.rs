@@ -121,6 +121,7 @@ impl Default for DelayedAck {
 }
 
 impl Delayed {
+    #[inline]
     fn new(since: Instant, is_by_driver: bool) -> Self {
         Self {
             since,
@@ -133,6 +134,7 @@ impl Delayed {
     }
 
     /// Returns when it leaves if the application does not call before.
+    #[inline]
     fn due(&self) -> Instant {
         self.since + if self.is_by_driver { MAX_REPLY_WAIT } else { MAX_DELAY }
     }
@@ -141,6 +143,7 @@ impl Delayed {
 impl DelayedAck {
     /// Notes a poll at `now`, and what has arrived that it may have waited for. Returns true if ACKs
     /// are to be delayed until the next poll.
+    #[inline]
     pub(crate) fn on_poll(&mut self, now: Instant, received: Received) -> bool {
         self.note_poll(now);
         let (has_arrived, has_responses, is_silent) = match received {
@@ -190,6 +193,7 @@ impl DelayedAck {
     }
 
     /// Returns true if the driver thread would delay the ACK of the next message.
+    #[inline]
     pub(crate) fn expects_reply(&self) -> bool {
         self.expected_reply.is_expected()
     }
@@ -245,10 +249,12 @@ impl DelayedAck {
     }
 
     /// Notes that ACKs are not delayed any longer.
+    #[inline]
     pub(crate) fn on_flush(&mut self) {
         self.delayed = None;
     }
 
+    #[inline]
     fn note_poll(&mut self, now: Instant) {
         let away = now.saturating_since(self.last_poll);
         self.last_poll = now;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use roce_transport::Instant;
 use roce_wire::MacAddr;
 
-use super::{InterfaceRoute, Kernel, NextHop, Outcome};
-use crate::netlink::{Flow, Neighbour, RouteError};
+use crate::kernel::Kernel;
+use crate::route::{Flow, InterfaceRoute, Neighbour, NextHop, Outcome, RouteError};
 
 /// A flow in use and its next hop.
 #[derive(Debug, Default)]

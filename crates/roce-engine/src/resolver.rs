@@ -13,51 +13,18 @@
 mod tracked_flow;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use roce_transport::Instant;
-use roce_wire::MacAddr;
 
 use self::tracked_flow::{LookupContext, TrackedFlow};
-use crate::netlink::{Flow, Neighbour, RouteError};
-
-/// How packets of a flow leave this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextHop {
-    /// The destination is this host: the packets never reach a wire.
-    ThisHost,
-    /// Over the interface, to the neighbour with this MAC address.
-    Neighbour(MacAddr),
-}
-
-/// The kernel's route for a flow over the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InterfaceRoute {
-    /// The destination is this host.
-    ThisHost,
-    /// To a neighbour on the interface's link.
-    Via(IpAddr),
-}
-
-/// The kernel's tables around one interface.
-pub(crate) trait Kernel {
-    /// Returns the route for a flow, `None` where there is none over the interface.
-    fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>>;
-    /// Returns the entry for a neighbour.
-    fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour>;
-    /// Makes the kernel resolve or verify the next hop of a flow. Returns true if it is known to have
-    /// begun.
-    fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> bool;
-}
-
-/// The outcome of a resolution.
-pub(crate) type Outcome = Result<NextHop, RouteError>;
+use crate::kernel::Kernel;
+use crate::route::{Flow, Outcome};
 
 /// The flows in use and their next hops.
 #[derive(Debug)]
-pub(crate) struct Resolver {
+pub struct Resolver {
     /// The interface's name, for errors.
     interface: String,
     flows: HashMap<Flow, TrackedFlow>,
@@ -69,13 +36,14 @@ pub(crate) struct Resolver {
 const MIN_SWEEP: usize = 64;
 
 impl Resolver {
-    pub(crate) fn new(interface: &str) -> Self {
+    /// Makes a resolver without flows.
+    pub fn new(interface: &str) -> Self {
         Self { interface: interface.to_owned(), flows: HashMap::new(), next_sweep: MIN_SWEEP }
     }
 
     /// Finds the next hop of a flow. `None`: it is in `outcomes`, now or after one of the calls below.
     /// Changes are followed as long as the returned handle or a clone lives.
-    pub(crate) fn look_up(
+    pub fn look_up(
         &mut self,
         flow: Flow,
         now: Instant,
@@ -101,7 +69,7 @@ impl Resolver {
 
     /// Examines the flows whose next hop is one of these neighbours. Next hops that changed and
     /// resolutions that ended are added to `outcomes`.
-    pub(crate) fn on_neighbours(
+    pub fn on_neighbours(
         &mut self,
         neighbours: &BTreeSet<IpAddr>,
         now: Instant,
@@ -113,7 +81,7 @@ impl Resolver {
     }
 
     /// Examines all flows: routes, rules or addresses changed.
-    pub(crate) fn on_routes(
+    pub fn on_routes(
         &mut self,
         now: Instant,
         kernel: &mut dyn Kernel,
@@ -123,7 +91,7 @@ impl Resolver {
     }
 
     /// Fails the resolutions that have timed out, and starts those whose backoff is over.
-    pub(crate) fn on_timeout(
+    pub fn on_timeout(
         &mut self,
         now: Instant,
         kernel: &mut dyn Kernel,
@@ -135,7 +103,7 @@ impl Resolver {
     }
 
     /// Returns when [`on_timeout`](Self::on_timeout) has work.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.flows.values().filter_map(TrackedFlow::timeout).min()
     }
 

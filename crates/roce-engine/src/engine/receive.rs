@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::io;
 
 use roce_io::RxFrame;
-use roce_transport::{Endpoint, Instant};
+use roce_transport::{Endpoint, Instant, Memory, Observer};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
 
 use super::link_pauses::LinkPauses;
-use super::transmit::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
+use super::transmit_queues::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
 use super::{Engine, note_device_error};
-use crate::gid::GidTable;
-use crate::memory::MrTable;
-use crate::trace::TraceObserver;
+use crate::consumer::Consumer;
+use crate::gid_table::GidTable;
 
 /// Most frames of one round from one device: a round of full trains takes some 100 µs.
 const RECEIVE_BUDGET: usize = 32;
 /// Consecutive rounds that skip `lo` while frames come over the wire.
 const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
 
-impl Engine {
+impl<C: Consumer> Engine<C> {
     pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let received = self.receive(now);
@@ -70,16 +69,16 @@ impl Engine {
 }
 
 /// The parts of the engine that a batch of received frames needs.
-pub(super) struct ReceiveBatch<'a> {
+pub(super) struct ReceiveBatch<'a, O: Observer, M: Memory> {
     now: Instant,
-    endpoint: &'a mut Endpoint<TraceObserver>,
-    memory: &'a mut MrTable,
+    endpoint: &'a mut Endpoint<O>,
+    memory: &'a mut M,
     gids: &'a GidTable,
     drops: &'a mut BTreeMap<&'static str, u64>,
     pauses: &'a mut LinkPauses,
 }
 
-impl ReceiveBatch<'_> {
+impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
     fn frame(&mut self, received: RxFrame<'_>) {
         self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
     }

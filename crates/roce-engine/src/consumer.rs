@@ -1,0 +1,48 @@
+//! The port to the consumer: the program above the engine.
+
+use roce_transport::{AsyncEvent, Completion, CqHandle, Instant, Observer};
+
+use crate::memory_table::Region;
+
+/// What an engine delivers to, as the InfiniBand specification calls the user of verbs.
+pub trait Consumer {
+    /// The observer of the endpoint.
+    type Observer: Observer;
+    /// Registered memory.
+    type Region: Region;
+    /// A completion queue whose caller runs the round.
+    type Queue;
+
+    /// Returns true if a completion for `handle` may be returned to the caller that polls `poller`,
+    /// without entering the queue.
+    fn can_bypass(poller: &Self::Queue, handle: CqHandle) -> bool;
+
+    /// Adds a completion to its queue, if that exists.
+    fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed;
+
+    /// Removes the oldest completion of a full queue, if the queue ignores overruns; returns false
+    /// otherwise.
+    fn drop_oldest(&mut self, handle: CqHandle) -> bool;
+
+    /// Delivers an asynchronous event to the owner of its object, or to all.
+    fn push_event(&mut self, event: AsyncEvent);
+
+    /// Returns true if the report of a reply may be taken for that of another completion: a queue is
+    /// armed whose channel serves several.
+    fn may_mistake_reports(&self) -> bool;
+
+    /// Called in each round with work, before completions are delivered, after which the process may
+    /// end. `counters` returns the present counters by name.
+    fn publish_counters(&self, counters: impl FnOnce() -> Vec<(&'static str, u64)>);
+}
+
+/// The outcome of adding a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the queue.
+    Queued,
+    /// It is in the queue, and the channel was notified.
+    Notified,
+    /// The queue is full.
+    Full,
+}

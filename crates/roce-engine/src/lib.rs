@@ -1,0 +1,43 @@
+//! The engine of a RoCEv2 device: received frames become completions, posted requests become frames.
+//!
+//! An [`Engine`] joins the endpoint of `roce-transport` with what a device has around it: interfaces,
+//! a table of registered memory, the paths to peers, and the decisions about timing. It has no clock,
+//! thread, lock or socket: the time is an argument, and the rest are ports.
+//!
+//! | port | what is behind it |
+//! |---|---|
+//! | [`FrameDevice`](roce_io::FrameDevice) | an interface, or a queue in memory |
+//! | [`Region`] | registered memory |
+//! | [`Consumer`] | completion queues, asynchronous events, published counters |
+//! | [`Observer`](roce_transport::Observer) | traces and probes |
+//! | [`Kernel`](Kernel) | the kernel's routes and neighbours |
+//!
+//! The thread that calls an engine holds whatever lock its owner keeps around it. When to call, for
+//! how long to spin and when to sleep is decided by [`policy`] as well, and done by the caller.
+
+#![forbid(unsafe_code)]
+
+mod consumer;
+mod datagram_paths;
+mod engine;
+mod gid_table;
+mod kernel;
+mod memory_table;
+mod own_numbers;
+mod path_table;
+mod plain_region;
+pub mod policy;
+mod resolver;
+mod route;
+
+pub use consumer::{Consumer, Pushed};
+pub use datagram_paths::DatagramPaths;
+pub use engine::{Engine, EngineParts, RoundOutcome};
+pub use gid_table::{GidEntry, GidTable, GidType};
+pub use kernel::Kernel;
+pub use memory_table::{KeyHasher, MemoryTable, Region, Registration};
+pub use own_numbers::OwnNumbers;
+pub use path_table::{PathEntry, PathTable, Via};
+pub use plain_region::PlainRegion;
+pub use resolver::Resolver;
+pub use route::{Flow, InterfaceRoute, Neighbour, NextHop, Outcome, RouteError};

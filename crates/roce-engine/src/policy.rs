@@ -1,0 +1,29 @@
+//! Decisions about timing, each in virtual time: what waits, for how long, and who runs the engine.
+//!
+//! | question | decided by |
+//! |---|---|
+//! | which posted requests wait for the next one | [`DoorbellCoalescing`] |
+//! | which ACKs wait for a reply | `DelayedAck` |
+//! | which polls only test for work | `QuickPollBudget` |
+//! | whether the driver thread runs rounds, and how long it sleeps | [`DriverThreadPolicy`] |
+//! | whether a thread without work polls, yields or blocks | [`WaitPolicy`] |
+//! | when a thread yields to peers on its own processor | [`YieldTiming`] |
+
+mod delayed_ack;
+mod doorbell;
+mod driver_thread;
+mod expected_reply;
+mod guess;
+mod quick_poll;
+mod wait;
+mod yield_timing;
+
+pub(crate) use delayed_ack::{DelayedAck, Received};
+pub use doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
+pub use driver_thread::{
+    Decision, DriverThreadPolicy, INLINE_RECENT, MAX_RECHECK, MIN_RECHECK, Situation,
+};
+pub use quick_poll::QuickPoll;
+pub(crate) use quick_poll::QuickPollBudget;
+pub use wait::{Wait, WaitPolicy};
+pub use yield_timing::{Next, YieldTiming};
