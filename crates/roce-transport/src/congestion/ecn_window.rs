@@ -88,6 +88,8 @@ impl EcnWindow {
         let gain = self.parameters.gain;
         self.alpha = (1.0 - gain) * self.alpha + gain * share;
         if self.marked > 0 {
+            //= rule cc-ecn-window: RFC 8257 section 3.3
+            //# The window shrinks once in a round trip by half of the estimated share of marked bytes.
             self.resize(self.window * (1.0 - self.alpha / 2.0));
         } else if !self.has_cut {
             self.resize(self.window + self.parameters.packet as f64);
@@ -173,6 +175,7 @@ mod tests {
         assert_eq!(window(&control), 1 << 20, "it grows again by a packet per round trip");
     }
 
+    //= test cc-ecn-window
     #[test]
     fn few_marks_cost_little_and_many_cost_much() {
         let cost = |marked_of_256: u64| {

@@ -30,6 +30,8 @@ impl NotificationPoint {
     /// Notes a marked packet. Returns true if a CNP is to be sent now. `interval` is the shortest time
     /// between two (`np_min_time_between_cnps` of ConnectX cards).
     pub fn on_marked(&mut self, now: Instant, interval: Duration) -> bool {
+        //= rule cc-cnp-interval: RoCEv2, clause not known
+        //# Marked packets of a queue pair draw at most one CNP in each interval.
         let is_due = now >= self.next_at;
         if is_due {
             self.next_at = now + interval;

@@ -107,6 +107,7 @@ impl QpParams {
 const DEFAULT_PARTITION: u16 = 0x7fff;
 
 /// The number of RNR retries that means "infinite" in verbs.
+//= also rc-rnr-retries
 const RNR_RETRY_FOREVER: u8 = 7;
 
 impl QpContext {

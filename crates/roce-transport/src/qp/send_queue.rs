@@ -111,6 +111,8 @@ impl SendQueue {
     ) {
         let Some(entry) = self.front() else { return };
         let is_success = status == CompletionStatus::Success;
+        //= rule rc-unsignaled-failure: InfiniBand 10.7.3.1; rxe_comp.c: do_complete
+        //# A request that fails has a completion, signaled or not.
         if !is_success || entry.work.signaled || qp.init.signal_all {
             let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
             cx.complete(qp.init.send_cq, completion);

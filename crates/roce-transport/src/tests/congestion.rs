@@ -96,6 +96,7 @@ fn an_ack_has_becn_only_if_a_marked_packet_has_arrived_since_the_last() {
     assert!(!acks.is_empty() && acks.iter().all(|it| !headers_of(it).bth.becn));
 }
 
+//= test cc-cnp-interval
 #[test]
 fn at_most_one_cnp_leaves_in_an_interval() {
     let mut sides = pair();

@@ -43,6 +43,7 @@ fn packets_that_overtake_each_other_within_a_batch_and_come_again_draw_no_nak() 
     assert_eq!(sides[0].completed(), [0, 1, 2].map(|id| (id, SUCCESS)));
 }
 
+//= test rc-nak-acknowledges
 #[test]
 fn a_packet_dropped_as_out_of_order_is_requested_without_repeating_those_before() {
     let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
@@ -74,6 +75,7 @@ fn packets_that_overtake_each_other_within_a_batch_draw_one_ack() {
     assert_eq!(acks[0].aeth.map(|it| it.syndrome.to_byte() >> 5), Some(0));
 }
 
+//= test rc-ack-request
 #[test]
 fn without_trains_a_message_longer_than_the_window_requests_acks_inside() {
     for (frames, sent, asked, why) in [

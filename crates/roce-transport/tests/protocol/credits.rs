@@ -46,6 +46,7 @@ fn a_receiver_that_does_not_count_says_so() {
     assert_eq!(ack.syndrome, Syndrome::Ack { credits: Credits::UNLIMITED });
 }
 
+//= test rc-credits
 #[test]
 fn a_sender_runs_at_most_one_message_ahead_of_its_credits_and_goes_on_when_there_are_more() {
     for more in [0, 1, 2, 3, 4] {

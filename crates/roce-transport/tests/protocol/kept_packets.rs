@@ -398,6 +398,7 @@ fn nothing_of_a_read_is_written_behind_a_gap_before_it_closes() {
     assert_eq!(world.nodes[0].endpoint.reorder_bytes(), 0);
 }
 
+//= test rc-read-psns
 #[test]
 fn of_a_read_exactly_what_is_missing_is_requested_again() {
     let mut world = World::new(2, WorldConfig { link: FAST, ..WorldConfig::default() });

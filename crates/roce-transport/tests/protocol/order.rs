@@ -38,6 +38,7 @@ fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
     sent.map(|it| it.at.as_nanos()).collect()
 }
 
+//= test rc-fence
 #[test]
 fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
     let mut world = slow_world();
@@ -104,6 +105,7 @@ fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
     assert_eq!(ends[0].outcomes(&world), expected);
 }
 
+//= test rc-unsignaled-failure
 #[test]
 fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let mut world = World::pair();
@@ -140,6 +142,7 @@ fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
     ends[0].post_send(&mut world, write(target, local));
 }
 
+//= test rc-solicited
 #[test]
 fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     let mut world = World::pair();
@@ -159,6 +162,7 @@ fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     assert_eq!(told, asked);
 }
 
+//= test qp-drain
 #[test]
 fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later() {
     let mut world = slow_world();
@@ -239,6 +243,7 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     assert_eq!(world.nodes[0].sent.len(), sent, "nothing more leaves");
 }
 
+//= test rc-local-invalidate
 #[test]
 fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
     let mut world = slow_world();

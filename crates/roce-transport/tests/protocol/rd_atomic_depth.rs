@@ -12,6 +12,7 @@ use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 use roce_simnet::Rights;
 
+//= test rc-read-depth
 #[test]
 fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
     for depth in [1, 2, 3, 4, 16] {

@@ -78,6 +78,7 @@ fn a_lost_tail_of_responses_is_missed_within_a_few_round_trips() {
     }
 }
 
+//= test rc-tail-loss-probe
 #[test]
 fn one_packet_is_enough_to_learn_that_only_the_acknowledgement_was_lost() {
     for kind in [Kind::Send, Kind::Write] {
@@ -133,6 +134,7 @@ fn what_is_done_before_the_ack_timer_fires_costs_no_retry() {
     }
 }
 
+//= test rc-probe-backoff
 #[test]
 fn a_peer_without_responses_gets_few_packets() {
     for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
@@ -197,6 +199,7 @@ fn a_loss_found_by_a_probe_timeout_halves_the_window_too() {
     assert!((4..=96).contains(&sent), "{sent} packets at once, 128 before the loss");
 }
 
+//= test rc-retries
 #[test]
 fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
     use crate::common::forge;

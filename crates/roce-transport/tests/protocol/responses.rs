@@ -44,6 +44,7 @@ fn ignored(world: &mut World, end: End, packet: &[u8]) {
     assert_eq!(world.nodes[0].memory.bytes_written(), 0);
 }
 
+//= test rc-response-ghost
 #[test]
 fn an_ack_from_the_future_completes_nothing() {
     let (mut world, ends, _) = waiting(Kind::Write, 600, 2);
@@ -56,6 +57,7 @@ fn an_ack_from_the_future_completes_nothing() {
     assert_eq!(ends[0].sent(&world).len(), 2);
 }
 
+//= test rc-response-duplicate
 #[test]
 fn an_ack_from_the_past_completes_nothing() {
     let (mut world, ends, _) = waiting(Kind::Write, 600, 2);
@@ -115,6 +117,7 @@ fn responses() -> impl Iterator<Item = KnownOpcode> {
     .into_iter()
 }
 
+//= test rc-nak-status
 #[test]
 fn each_refusal_becomes_its_own_completion_status() {
     let cases = [
@@ -155,6 +158,7 @@ fn a_syndrome_without_meaning_never_completes_anything_as_a_success() {
     }
 }
 
+//= test rc-read-response-len
 #[test]
 fn a_read_response_of_the_wrong_length_or_place_ends_the_read_and_touches_nothing_outside() {
     // A READ of 700 bytes at a path MTU of 256: 256, 256, 188.
@@ -203,6 +207,7 @@ fn a_read_response_of_the_wrong_length_or_place_ends_the_read_and_touches_nothin
     }
 }
 
+//= test rc-response-kind
 #[test]
 fn a_read_response_to_an_atomic_or_an_atomic_response_to_a_read_is_no_success() {
     let cases = [
@@ -223,6 +228,7 @@ fn a_read_response_to_an_atomic_or_an_atomic_response_to_a_read_is_no_success() 
     }
 }
 
+//= test rc-implied-nak
 #[test]
 fn an_ack_behind_a_read_without_response_does_not_complete_the_read() {
     let (mut world, ends, _) = waiting(Kind::Read, 8, 1);

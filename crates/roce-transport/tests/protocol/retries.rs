@@ -14,6 +14,7 @@ fn isolate(world: &mut World, node: usize) {
     world.set_impairment(node, Impairment::scripted(vec![Fate::Drop; 100_000]));
 }
 
+//= test rc-retries
 #[test]
 fn a_dead_peer_is_given_up_between_one_and_four_times_the_ack_timeouts() {
     for retry_count in 0..=7u8 {
@@ -67,6 +68,7 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
     }
 }
 
+//= test rc-ack-timeout-never
 #[test]
 fn a_timeout_of_zero_waits_for_ever() {
     let mut world = World::pair();
@@ -79,6 +81,7 @@ fn a_timeout_of_zero_waits_for_ever() {
     assert_eq!(world.nodes[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
 }
 
+//= test rc-retries-reset
 #[test]
 fn progress_gives_the_retries_back() {
     // Each of 20 packets is lost once; one retry in a row is all that is ever needed.
@@ -112,6 +115,7 @@ fn an_idle_connection_has_no_timer() {
     }
 }
 
+//= test rc-go-back-n
 #[test]
 fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_timer() {
     let mut world = World::pair();
@@ -138,6 +142,7 @@ fn a_lost_response_with_others_behind_it_is_requested_again_without_a_timer() {
     assert!(world.now().as_nanos() < 1_000_000, "{}", world.report());
 }
 
+//= test rc-implied-nak
 #[test]
 fn a_lost_response_with_an_ack_behind_it_is_requested_again_without_a_timer() {
     for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {

@@ -87,6 +87,7 @@ fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
     }
 }
 
+//= test rc-rnr-retries
 #[test]
 fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
     for rnr_retry in 0..7 {
@@ -109,6 +110,7 @@ fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
     }
 }
 
+//= test rc-rnr-retries
 #[test]
 fn seven_rnr_retries_mean_for_ever() {
     let mut world = World::pair();
@@ -122,6 +124,7 @@ fn seven_rnr_retries_mean_for_ever() {
     exchange.check(&world);
 }
 
+//= test rc-retries-reset
 #[test]
 fn progress_gives_a_sender_its_rnr_retries_back() {
     let mut world = World::pair();

@@ -39,6 +39,7 @@ fn sent_psns(world: &World, from: usize) -> Vec<Psn> {
     world.nodes[0].sent[from..].iter().map(|it| it.headers().bth.psn).collect()
 }
 
+//= test rc-rnr-wait
 #[test]
 fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
     let (mut world, ends, _) = scripted(Kind::Send, 100, 3);
@@ -54,6 +55,7 @@ fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
     assert_eq!(ends[0].state(&world), QpState::ReadyToSend);
 }
 
+//= test rc-rnr-then-nak
 #[test]
 fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
     let options = Options { retry_count: 0, ..Options::default() };
@@ -63,6 +65,22 @@ fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
         let nak = forge::nak(NakCode::PsnSequence);
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), nak));
         world.run_for(Duration::from_millis(2));
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{}", world.report());
+    }
+}
+
+//= test rc-rnr-then-nak
+#[test]
+fn the_sequence_nak_that_arrives_after_the_wait_of_an_rnr_nak_costs_no_retry() {
+    let options = Options { retry_count: 0, ..Options::default() };
+    let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
+    for _ in 0..20 {
+        world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(1)));
+        let before = world.nodes[0].sent.len();
+        world.run_for(Duration::from_micros(100));
+        assert!(world.nodes[0].sent.len() > before, "the wait is over");
+        let nak = forge::nak(NakCode::PsnSequence);
+        world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), nak));
         assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{}", world.report());
     }
 }
@@ -106,6 +124,7 @@ fn a_second_sequence_nak_for_the_same_psn_does_not_send_everything_twice() {
     assert!(twice < once, "{twice} after {once}");
 }
 
+//= test rc-ack-coalesced
 #[test]
 fn one_ack_for_the_last_of_several_messages_completes_them_all() {
     let (mut world, ends, _) = scripted(Kind::Send, 300, 8);
@@ -126,6 +145,7 @@ fn an_ack_may_carry_any_message_number() {
     }
 }
 
+//= test rc-read-response-restart
 #[test]
 fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet() {
     // Seven packets; the first three arrive, then nothing, then the rest in rxe's two ways.

@@ -64,10 +64,14 @@ impl Completer {
                 if let Some(seq) = seq.filter(|_| has_data || recovery.peer_reports()) {
                     recovery.on_duplicate(seq);
                 }
+                //= rule rc-response-duplicate: InfiniBand, clause not known; rxe_comp.c: check_psn
+                //# A response to what is acknowledged already changes nothing.
                 cx.dropped(psn, DropReason::DuplicateResponse);
                 return Ok(());
             }
         };
+        //= rule rc-response-ghost: InfiniBand, clause not known
+        //# A response to what was never sent changes nothing.
         if seq >= send.max_sent() {
             cx.dropped(psn, DropReason::ResponseNeverRequested);
             return Ok(());
@@ -87,6 +91,8 @@ impl Completer {
                 }
                 let is_atomic = info.operation == Operation::AtomicAck;
                 let request = requester.send().reads().find(seq);
+                //= rule rc-response-kind: InfiniBand, clause not known; rxe_comp.c: check_ack
+                //# A READ has READ responses, and an atomic the answer to an atomic.
                 let Some(request) = request.filter(|it| it.is_atomic == is_atomic) else {
                     response.cx.dropped(psn, DropReason::UnexpectedResponse);
                     return Ok(());
@@ -161,10 +167,15 @@ impl Completer {
             response.cx.counters().rcvd_seq_err += 1;
         }
         // The peer expects this packet, so it has executed all before it.
+        //= rule rc-nak-acknowledges: InfiniBand, clause not known; rxe_comp.c: check_ack
+        //# A NAK acknowledges everything before its PSN.
         let all_here = response.acknowledge(requester, seq);
         if code != NakCode::PsnSequence {
             // A response that is missing before it will not arrive: the peer is in ERROR.
             response.cx.counters().fatal_nak_received += 1;
+            //= rule rc-nak-status: InfiniBand, clause not known; rxe_comp.c: check_ack
+            //# A NAK other than for a sequence error ends the oldest request with the status of its code,
+            //# and the queue pair.
             return Err(status_of(code));
         }
         if requester.send().is_last_sent(seq) {
@@ -212,6 +223,8 @@ impl Completer {
 impl<O: Observer> IncomingResponse<'_, '_, O> {
     /// The peer has executed everything before `to`. Acknowledges it as far as no response is
     /// missing; returns false if one is.
+    //= rule rc-ack-coalesced: InfiniBand, clause not known; rxe_comp.c: check_psn
+    //# An acknowledgement is one of all requests before it.
     fn acknowledge(&mut self, requester: &mut Requester, to: u64) -> bool {
         let send = requester.send();
         if to <= send.unacked() {
@@ -228,6 +241,9 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
     }
 
     /// A response is missing before this one: goes back to it.
+    //= rule rc-implied-nak: InfiniBand, clause not known; rxe_comp.c: check_psn
+    //# A response behind the missing one of a READ or atomic shows that this was lost, and is no success of
+    //# it.
     fn on_implied_nak(&mut self, requester: &mut Requester) -> Result<(), CompletionStatus> {
         self.cx.dropped(self.psn, DropReason::ImpliedNak);
         self.on_loss(requester, RetransmitCause::ImpliedNak)
@@ -279,8 +295,12 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
         if !request.is_atomic {
             let mtu = self.qp.params.mtu;
             (offset, data) = (entry.offset_of(self.seq, mtu), payload);
+            //= rule rc-read-response-len: InfiniBand, clause not known
+            //# Each response to a READ has as many bytes as the path MTU, and the last one the rest.
             let expected_len = (entry.len - offset).min(mtu.bytes() as u64);
             let is_end = self.seq + 1 == request.end;
+            //= rule rc-read-response-restart: rxe_comp.c: check_ack
+            //# Responses to a READ that is repeated in part may begin as First, Middle or Last.
             let may_end = is_last == is_end || (!is_end && request.is_split);
             if payload.len() as u64 != expected_len || !may_end {
                 self.cx.counters().bad_response += 1;

@@ -103,6 +103,10 @@ impl KnownGaps {
     ) -> Option<Range<u64>> {
         loop {
             let gap = self.gaps.next_due(from)?;
+            //= rule rc-read-repeat-order: rxe_resp.c: duplicate_request
+            //# Parts of a READ are requested again in their order from a peer that is not known to keep
+            //# packets.
+            //= untested: the peers of the tests take the parts of a READ in any order
             let request = reads.find(gap.start).filter(|_| !in_any_order);
             if request.is_none_or(|request| !self.gaps.begins_in(request.start..gap.start)) {
                 return Some(gap);

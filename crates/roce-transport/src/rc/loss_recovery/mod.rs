@@ -281,6 +281,8 @@ impl LossRecovery {
     /// Deadline of a probe timeout that counts from `base`.
     #[inline]
     pub(crate) fn probe_deadline(&self, base: Instant) -> Instant {
+        //= rule rc-probe-backoff: RFC 9002 section 6.2.1
+        //# The probe timeout doubles with each expiry in a row.
         let doubled = 1 << self.retries.probe_timeouts.min(20);
         let wait = self.rtt.probe_timeout_nanos().saturating_mul(doubled);
         Instant::from_nanos(base.as_nanos().saturating_add(wait))
@@ -495,6 +497,8 @@ impl LossRecovery {
     }
 
     /// Returns true, and a probe is due, if one can be sent instead of all packets.
+    //= rule rc-tail-loss-probe: RFC 8985 section 7
+    //# At the first probe timeout the last packet is sent again, instead of all.
     pub(crate) fn probe_instead(&mut self, send: &SendState) -> bool {
         let may_probe = self.is_open() && send.last_in_flight().is_some();
         if may_probe {
@@ -525,6 +529,7 @@ impl LossRecovery {
         if !self.is_in_rnr_wait() {
             return Action::None;
         }
+        //= also rc-rnr-then-nak
         self.retries.naks = NakHandling::NoRetryCost;
         Action::GoBack { cause: RetransmitCause::RnrTimeout, has_cost: false }
     }
@@ -544,6 +549,8 @@ impl LossRecovery {
         params: &QpParams,
         now: Instant,
     ) -> Acknowledged {
+        //= rule rc-retries-reset: InfiniBand, clause not known; rxe_comp.c: reset_retry_counters
+        //# Progress gives the retries back.
         self.retries = Retries::new(params);
         if self.phase == Phase::Open {
             self.rtt.on_acknowledged(to, now);
@@ -722,6 +729,9 @@ impl LossRecovery {
         let has_cost = match self.retries.naks {
             NakHandling::CountRetry => true,
             NakHandling::NoRetryCost => false,
+            //= rule rc-rnr-then-nak: rxe_resp.c: check_psn
+            //# A sequence NAK that follows an RNR NAK is for what was sent behind it, and costs no retry: neither
+            //# while the requester waits nor after that.
             NakHandling::Ignore | NakHandling::RnrWait => return Action::None,
         };
         let is_kept = cause == RetransmitCause::SequenceNak && self.peer_keeps();

@@ -38,6 +38,8 @@ impl Retries {
     }
 
     /// Returns false if no retry is left.
+    //= rule rc-retries: InfiniBand, clause not known
+    //# An ACK timeout or a loss costs a retry. Without one left the oldest request ends with that status.
     #[must_use]
     pub(super) fn spend(&mut self) -> bool {
         let left = self.left.checked_sub(1);
@@ -46,6 +48,8 @@ impl Retries {
     }
 
     /// The peer has no receive, and the requester waits: returns false if no RNR retry is left.
+    //= rule rc-rnr-retries: InfiniBand, clause not known; rxe_comp.c: rxe_completer
+    //# An RNR NAK costs one of the RNR retries, of which 7 mean any number.
     #[must_use]
     pub(super) fn begin_rnr_wait(&mut self, params: &QpParams) -> bool {
         if params.rnr_retry.is_some() {

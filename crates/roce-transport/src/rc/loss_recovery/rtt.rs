@@ -37,6 +37,8 @@ impl RttEstimator {
     }
 
     /// The packet being measured is sent again.
+    //= rule rc-rtt-sent-once: RFC 6298 section 3
+    //# A packet that was sent twice is not measured.
     pub(crate) fn discard_sample(&mut self) {
         self.sample = None;
     }
@@ -54,6 +56,9 @@ impl RttEstimator {
         let took = u32::try_from(now.saturating_since(sent).as_nanos()).unwrap_or(u32::MAX).max(1);
         self.latest = took;
         self.min = if self.min == 0 { took } else { self.min.min(took) };
+        //= rule rc-rtt: RFC 6298 section 2
+        //# A round trip counts an eighth in the mean, and its distance from that a quarter in the
+        //# variation. The first one is the mean, and half of it the variation.
         if self.srtt == 0 {
             (self.srtt, self.rttvar) = (took, took / 2);
             return;
@@ -156,6 +161,7 @@ mod tests {
         rtt
     }
 
+    //= test rc-rtt
     #[test]
     fn the_probe_timeout_is_two_steady_round_trips_or_four_first_ones() {
         assert_eq!(measured(&[1000]).probe_timeout(), Duration::from_millis(4));
@@ -163,6 +169,7 @@ mod tests {
         assert!((2000..2010).contains(&steady.as_micros()), "{steady:?}");
     }
 
+    //= test rc-rtt-sent-once
     #[test]
     fn a_packet_sent_twice_is_not_measured() {
         let mut rtt = RttEstimator::default();

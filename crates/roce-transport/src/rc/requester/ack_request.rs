@@ -134,6 +134,9 @@ impl AckPolicy {
         self.since_ack_req
     }
 
+    //= rule rc-ack-request: InfiniBand, clause not known; rxe_req.c: init_req_packet
+    //# The last packet of a message carries AckReq, unless the application defers it, and so do some before
+    //# it.
     #[inline]
     fn must_request(&self, seq: u64) -> bool {
         self.since_ack_req + 1 >= self.max_since

@@ -198,6 +198,8 @@ impl Requester {
             Action::RepairGaps => self.arm_gap_timer(timers),
             Action::Wait(until) => timers.arm(Timer::Probe, until),
             Action::WaitForResponse(until) => self.arm_probe_timer_at(until, timers),
+            //= rule rc-rnr-wait: InfiniBand, clause not known; rxe_req.c: rnr_nak_timer
+            //# After an RNR NAK a requester sends nothing before the time that it names has passed.
             Action::WaitForReceive(until) => {
                 timers.stop(Timer::AckTimeout);
                 timers.stop(Timer::Probe);
@@ -297,6 +299,8 @@ impl Requester {
             timers.stop(Timer::AckTimeout);
             return;
         }
+        //= rule rc-ack-timeout-never: InfiniBand, clause not known; rxe_req.c: update_state
+        //# An ACK timeout of 0 means that no timer runs.
         let Some(wait) = qp.params.ack_timeout else { return };
         if self.recovery.is_in_rnr_wait() {
             return;

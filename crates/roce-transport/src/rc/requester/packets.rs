@@ -109,6 +109,8 @@ impl<M: Memory> RequestWriter<'_, M> {
         train: &mut TrainWriter<'_>,
     ) -> Result<Written, MemoryFault> {
         let (send, next) = (self.send, self.send.next());
+        //= rule rc-read-depth: InfiniBand, clause not known; rxe_req.c: check_init_depth
+        //# A requester has no more READs and atomics outstanding than was agreed upon.
         if send.reads_in_flight() >= self.qp.params.max_rd_atomic {
             return Ok(Written::Blocked);
         }
@@ -125,6 +127,8 @@ impl<M: Memory> RequestWriter<'_, M> {
         };
         let read = ReadRequest { start: next, end, is_atomic: false, is_split: false };
         Ok(Written::Sent(Sent {
+            //= rule rc-read-psns: InfiniBand, clause not known; rxe_req.c: update_wqe_psn
+            //# A READ request uses as many PSNs as its response has packets.
             seqs: end - next,
             packets: 1,
             begins: known.is_none(),

@@ -107,6 +107,7 @@ impl Requester {
         }
         let mut bth = Bth::new(opcode, qp.params.dest_qpn, send.psn(send.next()));
         bth.pad = pad;
+        //= also rc-solicited
         bth.solicited_event = work.solicited && work.operation.takes_receive();
         bth.ack_request = acks.requests_single(send.next(), &entry, send, qp);
         headers[..BTH_LEN].copy_from_slice(&bth.to_bytes());

@@ -161,6 +161,8 @@ impl Requester {
         let Some(entry) = send.current() else { return Ok(Step::Blocked) };
         let is_in_front = send.is_current_in_front();
         let operation = entry.work.operation;
+        //= rule rc-local-invalidate: InfiniBand, clause not known; rxe_req.c: rxe_do_local_ops
+        //# A local invalidation is executed in the order of the send queue.
         if let SendOperation::LocalInvalidate { key } = operation {
             if !is_in_front {
                 return Ok(Step::Blocked);

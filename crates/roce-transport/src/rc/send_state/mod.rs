@@ -221,9 +221,14 @@ impl SendState {
     #[inline]
     pub(crate) fn may_begin(&self, entry: SendEntry<'_>) -> bool {
         let operation = entry.work.operation;
+        //= rule rc-fence: InfiniBand, clause not known; rxe_req.c: req_next_wqe
+        //# A fenced request begins once the READs and atomics before it are complete.
         if entry.work.fence && self.reads_in_flight() > 0 {
             return false;
         }
+        //= rule rc-credits: InfiniBand 9.7.7.2
+        //# A message that takes a receive begins only if the peer has one for it. One such message at a
+        //# time may begin without.
         let was_sent_before = self.next.seq < self.max_sent;
         // Without a credit one message at a time finds out whether a receive is posted.
         was_sent_before
@@ -352,6 +357,9 @@ impl SendState {
     }
 
     /// Sends from the oldest packet on again.
+    //= rule rc-go-back-n: InfiniBand, clause not known; rxe_req.c: req_retry
+    //# What is sent again begins with the oldest packet that is not acknowledged, with the PSNs of the
+    //# first time.
     pub(crate) fn go_back(&mut self) {
         self.next = self.oldest();
         self.since_ack_req = 0;
@@ -370,6 +378,8 @@ impl SendState {
     }
 
     /// Starts no further request.
+    //= rule qp-drain: InfiniBand, clause not known; rxe_req.c: req_next_wqe; rxe_comp.c: complete_ack
+    //# In SQD no request begins. An event tells when those that were begun are complete.
     pub(crate) fn drain(&mut self) {
         let begun = self.current().is_some_and(|it| self.next.seq > it.first);
         // What was started before a retransmission is finished too.
@@ -406,6 +416,7 @@ impl SendState {
     }
 
     /// Raises the event once the queue is drained.
+    //= also qp-drain
     #[inline]
     pub(crate) fn note_drained<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         if self.is_draining() && self.drain_before.is_some_and(|it| self.queue.head() >= it) {
