@@ -179,6 +179,7 @@ impl<'a> RoceFrame<'a> {
         (roce.payload, roce.payload_len) = match headers.payload_len(rest_len) {
             Ok(payload_len) => {
                 let (payload, pad) = rest.split_at(payload_len.min(rest.len()));
+                //= also wire-pad
                 if pad.iter().any(|&byte| byte != 0) {
                     findings.push(Finding::PadNotZero);
                 }
@@ -191,6 +192,8 @@ impl<'a> RoceFrame<'a> {
         };
         check_reserved_bits(before_icrc, headers.bth.opcode, findings);
         let is_cnp = headers.bth.opcode.info().service == Service::Cnp;
+        //= rule cc-cnp-not-ect: not known
+        //# Congestion notifications are sent as not ECN-capable.
         if is_cnp && roce.ecn() != Ecn::NotCapable {
             findings.push(Finding::CnpEcn(roce.ecn()));
         }
@@ -198,6 +201,7 @@ impl<'a> RoceFrame<'a> {
     }
 }
 
+//= also wire-bth-reserved
 fn check_reserved_bits(packet: &[u8], opcode: KnownOpcode, findings: &mut Vec<Finding>) {
     let mut report = |place, value: u32| {
         if value != 0 {

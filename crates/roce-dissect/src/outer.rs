@@ -243,6 +243,7 @@ impl Network {
         // Zero: longer than 16 bits can say, before segmentation.
         let mut datagram_len = if udp_len == 0 { ip_payload_len } else { udp_len };
         let mut no_icrc = self.no_icrc;
+        //= also wire-fragment-dropped
         if self.fragment == Fragment::First {
             findings.push(Finding::Fragment);
             no_icrc = Some(IcrcSkipped::Fragment);

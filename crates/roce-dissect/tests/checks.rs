@@ -150,6 +150,7 @@ fn a_payload_on_an_opcode_without_one_is_reported() {
     assert_eq!(names(&frame), ["drop_unexpected_payload"]);
 }
 
+//= test wire-pad
 #[test]
 fn a_pad_that_is_not_zero_or_exceeds_the_payload_is_reported() {
     let not_zero = resealed(|frame| {
@@ -166,6 +167,7 @@ fn a_pad_that_is_not_zero_or_exceeds_the_payload_is_reported() {
     assert_eq!(names(&frame), ["drop_pad"]);
 }
 
+//= test wire-bth-reserved
 #[test]
 fn reserved_bits_are_reported_and_harmless() {
     for (at, mask) in [(42 + 4, 0x10u8), (42 + 8, 0x01)] {
@@ -222,6 +224,7 @@ fn other_protocols_are_named() {
     assert_eq!(alone_on(LinkType::Other(105), &dns).summary, "link type 105 is not read");
 }
 
+//= test wire-fragment-dropped
 #[test]
 fn a_fragment_is_reported() {
     let mut first = sample(opcode::RC_SEND_ONLY, Ip::V4);

@@ -131,6 +131,7 @@ fn cnps_that_waited_for_each_other_are_not_reported() {
     assert!(follow_timed(&many(250, 0)).0.concat().is_empty());
 }
 
+//= test cc-cnp-not-ect
 #[test]
 fn a_cnp_that_is_ecn_capable_or_marked_is_reported() {
     let of = |traffic_class| alone(&cnp_with(traffic_class)).findings;
@@ -140,6 +141,7 @@ fn a_cnp_that_is_ecn_capable_or_marked_is_reported() {
     assert_eq!(of(CE), [Finding::CnpEcn(Ecn::CongestionExperienced)]);
 }
 
+//= test wire-ecn-mark
 #[test]
 fn a_mark_on_packets_that_are_not_ect_otherwise_is_a_problem() {
     let frames = [data(1, NOT_ECT), data(2, CE), data(3, NOT_ECT), data(4, CE)];

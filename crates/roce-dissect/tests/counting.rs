@@ -22,6 +22,7 @@ fn a_response_that_continues_the_count_is_correct() {
     assert_eq!(wrong(&frames), []);
 }
 
+//= test rc-msn
 #[test]
 fn a_wrong_count_is_reported_once_and_then_continued() {
     let frames = [send(1), ack_of(1, 7), send(2), ack_of(2, 7), send(3), ack_of(3, 8)];
@@ -42,6 +43,7 @@ fn a_response_may_count_later_messages_but_not_more_than_were_sent() {
     assert_eq!(wrong(&frames), [(6, Finding::MessageCount { msn: 5, first: 4, last: 4 })]);
 }
 
+//= test rc-msn
 #[test]
 fn a_message_counts_with_its_last_packet() {
     let whole = vec![7; MTU];

@@ -28,6 +28,7 @@ fn packets_in_order_with_their_responses_have_no_problem() {
     assert_eq!((trips.count, trips.min.as_nanos()), (2, 1000));
 }
 
+//= test rc-psn-order
 #[test]
 fn a_gap_is_reported_once_and_filled_by_a_retransmission() {
     let frames = [send(1), send(4), send(5), send(2), send(3), send(4), send(5)];
@@ -123,6 +124,7 @@ fn an_ack_closes_a_gap_that_only_the_capture_has() {
     assert_eq!(found(&frames), vec![vec![], vec!["gap"], vec![], vec![]]);
 }
 
+//= test rc-opcode-order
 #[test]
 fn an_opcode_out_of_sequence_is_reported() {
     let first = |psn| ask(headers(opcode::RC_SEND_FIRST, psn), &[0; MTU]);
@@ -142,6 +144,7 @@ fn a_capture_that_begins_within_a_message_reports_no_problem() {
     assert_eq!(found(&[last, send(2)]), vec![[""; 0]; 2]);
 }
 
+//= test rc-payload-length
 #[test]
 fn payload_lengths_are_checked_against_the_path_mtu_of_the_first_full_packet() {
     let first = |psn, len| ask(headers(opcode::RC_SEND_FIRST, psn), &vec![0; len]);
@@ -162,6 +165,7 @@ fn payload_lengths_are_checked_against_the_path_mtu_of_the_first_full_packet() {
     assert_eq!(found(&[only(1, 4100)]), vec![vec!["above_mtu"]]);
 }
 
+//= test rc-write-length
 #[test]
 fn a_message_length_that_differs_from_the_reth_is_reported() {
     let frames = |promised| {
@@ -295,6 +299,7 @@ fn ecn_marks_and_congestion_notifications_are_counted() {
     assert_eq!((connection.forward.ecn_marks, connection.backward.cnps), (1, 1));
 }
 
+//= test uc-gap
 #[test]
 fn an_unreliable_connection_continues_after_a_gap_without_the_message() {
     let part = |opcode, psn, len| ask(headers(opcode, psn), &vec![0; len]);
@@ -306,6 +311,7 @@ fn an_unreliable_connection_continues_after_a_gap_without_the_message() {
     assert_eq!(found(&frames), vec![vec![], vec!["gap", "message_lost"], vec![]]);
 }
 
+//= test cm-messages
 #[test]
 fn connection_management_has_both_queue_pairs_and_their_first_psns() {
     let frames = [

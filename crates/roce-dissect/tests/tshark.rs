@@ -182,6 +182,7 @@ const CM_FIELDS: &[(&str, &str, &str)] = &[
     ("infiniband.cm.drsp.remotecommid", "CM DREP", "remote communication id"),
 ];
 
+//= test cm-messages
 #[tier1("tshark")]
 fn tshark_agrees_on_connection_management() {
     let names: Vec<&str> = CM_FIELDS.iter().map(|(name, ..)| *name).collect();

@@ -51,6 +51,9 @@ impl RequestFault {
     /// Returns the NAK code that the responder sends for this fault.
     pub const fn nak_code(&self) -> NakCode {
         match self {
+            //= rule rc-nak-invalid-request: InfiniBand 9.9.3; rxe_resp.c: do_class_ac_error
+            //# A request that is malformed, not allowed or too long draws a NAK (invalid request),
+            //# and the queue pair goes to ERROR.
             Self::OpcodeOutOfSequence
             | Self::PayloadLength { .. }
             | Self::MessageTooLong { .. }
@@ -58,10 +61,15 @@ impl RequestFault {
             | Self::TooManyReads
             | Self::Misaligned
             | Self::LongerThanReceive { .. } => NakCode::InvalidRequest,
+            //= rule rc-nak-remote-operational: InfiniBand 9.9.3; rxe_resp.c: do_class_ac_error
+            //# A request that fails for a reason of the responder draws a NAK (remote operational
+            //# error).
             // The peer's key is right: what is missing is on this side.
             Self::RemoteMemory(MemoryFault::NotPresent) | Self::ReceiveMemory(_) => {
                 NakCode::RemoteOperational
             }
+            //= rule rc-nak-remote-access: InfiniBand 9.9.3; rxe_resp.c: do_class_ac_error
+            //# A key that does not give the right to the bytes draws a NAK (remote access error).
             Self::RemoteMemory(_) => NakCode::RemoteAccess,
         }
     }
@@ -78,6 +86,7 @@ impl RequestFault {
 }
 
 /// How a request ends that the peer refused with `code`.
+//= also rc-nak-status
 pub(crate) const fn status_of(code: NakCode) -> CompletionStatus {
     match code {
         NakCode::InvalidRequest => CompletionStatus::RemoteInvalidRequest,
@@ -90,6 +99,7 @@ pub(crate) const fn status_of(code: NakCode) -> CompletionStatus {
 mod tests {
     use super::*;
 
+    //= test rc-nak-invalid-request
     #[test]
     fn a_message_too_long_is_the_peers_fault_and_our_length_error() {
         let fault = RequestFault::LongerThanReceive { posted: 3 };
@@ -97,6 +107,7 @@ mod tests {
         assert_eq!(fault.receive_status(), CompletionStatus::LocalLengthError);
     }
 
+    //= test rc-nak-remote-operational
     #[test]
     fn bad_receive_memory_is_not_blamed_on_the_peer() {
         let fault = RequestFault::ReceiveMemory(MemoryFault::UnknownKey);
@@ -104,6 +115,8 @@ mod tests {
         assert_eq!(fault.receive_status(), CompletionStatus::LocalProtectionError);
     }
 
+    //= test rc-nak-remote-access
+    //= test rc-nak-remote-operational
     #[test]
     fn memory_that_is_not_present_is_not_blamed_on_the_peer() {
         let fault = RequestFault::RemoteMemory(MemoryFault::NotPresent);
@@ -112,6 +125,7 @@ mod tests {
         assert_eq!(fault.nak_code(), NakCode::RemoteAccess);
     }
 
+    //= test rc-nak-status
     #[test]
     fn a_nak_without_a_meaning_ends_as_the_peers_failure() {
         assert_eq!(status_of(NakCode::Reserved(9)), CompletionStatus::RemoteOperationError);

@@ -17,8 +17,7 @@ impl Qpn {
     pub const MAX: Self = Self(0x00ff_ffff);
     /// The destination of multicast packets.
     //= rule wire-qpn-multicast: InfiniBand, clause not known; rxe_recv.c: hdr_check
-    //# Multicast packets are sent to queue pair 0xffffff.
-    //= untested: the transport drops packets to that number as it drops those to any unknown one
+    //# Queue pair number 0xffffff stands for multicast; no queue pair has it.
     pub const MULTICAST: Self = Self::MAX;
     /// The general services queue pair, for connection management.
     //= rule wire-qpn-gsi: InfiniBand, clause not known; rxe_recv.c: hdr_check

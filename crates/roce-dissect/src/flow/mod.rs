@@ -124,6 +124,7 @@ impl Flows {
         let direction = &mut self.directions[index as usize];
         direction.service = Some(info.service);
         if direction.ecn_use.note(info, roce.ecn()) {
+            //= also wire-ecn-mark
             findings.push(Finding::MarkWithoutEct);
         }
         if info.is_request() {

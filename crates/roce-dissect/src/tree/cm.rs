@@ -6,6 +6,8 @@ use super::mad::MAD_LEN;
 use super::spec::{Kind, Spec, bits, bytes, meanings};
 
 /// Returns name and fields of a message; `None` if it is not defined.
+//= rule cm-messages: InfiniBand 12.6
+//# The messages of connection management, and the places of their fields.
 pub(super) fn table(datagram: &[u8]) -> Option<(&'static str, &'static [Spec])> {
     Some(match attribute(datagram)? {
         REQ => ("CM REQ", REQ_FIELDS),

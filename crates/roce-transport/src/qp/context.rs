@@ -160,6 +160,9 @@ impl QpContext {
     pub(crate) fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         self.admit_from_any(packet)?;
         let Some(path) = self.params.path else { return Err(DropReason::WrongState) };
+        //= rule qp-addresses: InfiniBand 9.6; rxe_recv.c: check_addr
+        //# A packet for a connected queue pair from or to another address than its path has is
+        //# dropped.
         if packet.source() != path.remote {
             return Err(DropReason::WrongSource);
         }
@@ -173,6 +176,8 @@ impl QpContext {
     #[inline]
     pub(crate) fn admit_from_any(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         let bth = packet.headers().bth;
+        //= rule qp-state-admits: InfiniBand 10.3.1; rxe_recv.c: check_type_state
+        //# Requests are taken from RTR on, responses from RTS on; other packets are dropped.
         let is_taken = match bth.opcode.info().is_request() {
             true => self.state.is_receiving(),
             false => self.state.is_sending(),
@@ -180,6 +185,8 @@ impl QpContext {
         if !is_taken {
             return Err(DropReason::WrongState);
         }
+        //= rule qp-partition: InfiniBand 9.6; rxe_recv.c: check_keys; rxe_verbs.h: pkey_match
+        //# A packet of another partition is dropped.
         if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
             return Err(DropReason::BadPkey);
         }
@@ -187,6 +194,8 @@ impl QpContext {
     }
 
     /// Notes that a packet of the peer of a connection was accepted.
+    //= rule qp-established: InfiniBand, clause not known
+    //# The first packet of the peer in RTR raises the event that communication is established.
     #[inline]
     pub(crate) fn note_established<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         if self.state == QpState::ReadyToReceive && !self.is_established {

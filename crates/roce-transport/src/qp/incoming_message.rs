@@ -49,6 +49,7 @@ pub(crate) enum Placed {
 
 impl IncomingMessage {
     /// Returns true if a packet of this kind may come next.
+    //= also rc-opcode-order
     #[inline]
     pub(crate) fn admits(&self, operation: Operation, position: Position) -> bool {
         match self {
@@ -103,6 +104,9 @@ impl IncomingMessage {
         let payload = packet.payload();
         let len = payload.len();
         let mtu = qp.params.mtu.bytes();
+        //= rule rc-payload-length: InfiniBand 9.7.4; rxe_resp.c: check_length
+        //# First and Middle packets carry exactly one path MTU, Last packets 1 byte to one path
+        //# MTU, Only packets at most one.
         let is_sound = if position.is_last() {
             len <= mtu && (len > 0 || position.is_first())
         } else {
@@ -120,6 +124,9 @@ impl IncomingMessage {
             *self = Self::Send(SendInProgress { work, posted, received: 0 });
         }
         let Self::Send(current) = self else { return Err(RequestFault::OpcodeOutOfSequence) };
+        //= rule rc-send-length: rxe_resp.c: send_data_in
+        //# A SEND longer than the receive posted for it is an invalid request, and the receive
+        //# fails with a length error.
         if current.received + len as u64 > current.posted.min(MAX_MESSAGE_LEN) {
             return Err(RequestFault::LongerThanReceive { posted: current.posted });
         }
@@ -145,6 +152,7 @@ impl IncomingMessage {
     ) -> Result<Placed, RequestFault> {
         let Some(work) = receives.front() else { return Ok(Placed::NoReceive) };
         let (posted, received) = (work.sg_list.total_len(), packet.payload().len() as u64);
+        //= also rc-send-length
         let moved = if received > posted {
             Err(RequestFault::LongerThanReceive { posted })
         } else {
@@ -203,15 +211,19 @@ impl IncomingMessage {
         };
         let whole = u64::from(current.reth.len);
         if position.is_first() {
+            //= also rc-access-flags
             if !qp.params.access.contains(AccessFlags::REMOTE_WRITE) {
                 return Err(RequestFault::NotAllowed);
             }
+            //= also rc-message-length
             if whole > MAX_MESSAGE_LEN {
                 return Err(RequestFault::MessageTooLong { len: whole });
             }
         }
         let left = whole - current.written;
         let mtu = qp.params.mtu.bytes() as u64;
+        //= rule rc-write-length: rxe_resp.c: check_rkey
+        //# The packets of a WRITE carry exactly as many bytes as its RETH says.
         // Middle packets are full and something is left behind them; the last takes the rest.
         let is_sound = if position.is_last() {
             payload.len() as u64 == left && left <= mtu
@@ -221,12 +233,19 @@ impl IncomingMessage {
         if !is_sound {
             return Err(RequestFault::PayloadLength { len: payload.len() });
         }
+        //= also rc-empty-needs-no-key
+        //= rule rc-remote-key: InfiniBand, clause not known; rxe_resp.c: check_rkey
+        //# The key gives the right to all bytes of a WRITE, or not one is written and the request
+        //# draws a NAK (remote access error).
         if position.is_first() && whole > 0 {
             memory
                 .check(by, current.reth.key, current.reth.address, whole, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
         }
         // Before a byte is touched: the packet may come again, once a receive is posted.
+        //= rule rc-write-takes-receive: InfiniBand, clause not known; rxe_resp.c: check_resource
+        //# A WRITE with immediate data takes a receive with its last packet, and no WRITE without
+        //# them does.
         if headers.immediate.is_some() && receives.is_empty() {
             return Ok(Placed::NoReceive);
         }

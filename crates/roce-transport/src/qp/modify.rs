@@ -76,6 +76,9 @@ const fn row(required: &'static [Attribute], optional: &'static [Attribute]) -> 
 
 /// What a queue pair of this service needs and takes to go from one state to another; `None` where
 /// no transition leads.
+//= rule qp-transitions: InfiniBand 10.3.1; drivers/infiniband/core/verbs.c: qp_state_table
+//# The transitions between states of each service, with the attributes that each requires and
+//# takes.
 pub(crate) const fn transition(service: Service, from: QpState, to: QpState) -> Option<Transition> {
     use QpState::*;
     // From anywhere, without conditions.
@@ -165,6 +168,8 @@ pub(crate) fn validate(
     from: QpState,
     asked: &QpAttributes,
 ) -> Result<QpState, ModifyError> {
+    //= rule qp-current-state: InfiniBand, clause not known
+    //# A caller that is wrong about the current state is refused.
     if let Some(claimed) = asked.current_state.filter(|claimed| *claimed != from) {
         return Err(ModifyError::WrongCurrentState { actual: from, claimed });
     }
@@ -186,6 +191,8 @@ pub(crate) fn validate(
     Ok(to)
 }
 
+//= rule qp-attribute-ranges: rxe_qp.c: rxe_qp_chk_attr
+//# Attributes out of range are refused, and nothing is changed.
 fn judge_values(asked: &QpAttributes) -> Result<(), ModifyError> {
     let sound = |attribute: Attribute, sound: bool| match sound {
         true => Ok(()),
@@ -228,6 +235,7 @@ mod tests {
         table
     }
 
+    //= test qp-transitions
     #[test]
     fn the_table_of_transitions_is_the_standards() {
         assert_eq!(table(), include_str!("modify_table.txt"));
@@ -269,6 +277,7 @@ mod tests {
         asked
     }
 
+    //= test qp-transitions
     #[test]
     fn each_required_attribute_is_missed_and_each_that_does_not_belong_is_refused() {
         for (service, from, to) in every_transition() {
@@ -298,6 +307,7 @@ mod tests {
         }
     }
 
+    //= test qp-attribute-ranges
     #[test]
     fn values_without_a_meaning_are_refused() {
         let base = QpAttributes {
@@ -319,6 +329,7 @@ mod tests {
         );
     }
 
+    //= test qp-current-state
     #[test]
     fn a_wrong_belief_about_the_current_state_is_refused() {
         let asked = QpAttributes {

@@ -68,11 +68,16 @@ impl Receives {
         cx: &mut Context<'_, O>,
     ) {
         self.flush(qp, cx);
+        //= rule srq-last-wqe: InfiniBand, clause not known
+        //# A queue pair with a shared receive queue that goes to ERROR raises the event of its last
+        //# receive, once.
         if matches!(self, Self::Shared(_)) && !was_failed {
             cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
         }
     }
 
+    //= rule qp-flush: InfiniBand 10.3.1; rxe_resp.c: check_resource
+    //# In ERROR all posted requests complete as flushed, in order, and so do those posted later.
     fn flush<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         let Self::Own(queue) = self else { return };
         while let Some(work) = queue.take() {

@@ -33,6 +33,9 @@ impl SharedReceiveQueue {
     }
 
     /// Returns true, once after the limit was set, if fewer receives are posted than that.
+    //= rule srq-limit: rxe_resp.c: get_srq_wqe
+    //# The limit of a shared receive queue raises one event when fewer receives are posted, and is
+    //# disarmed by it.
     #[inline]
     pub(crate) fn take_limit_reached(&mut self) -> bool {
         let is_reached = self.queue.len() < self.limit;
@@ -66,6 +69,9 @@ impl SharedReceiveQueue {
         if max_wr > QpCap::MAX_WR {
             return Err(ModifySrqError::TooLarge { asked: max_wr, limit: QpCap::MAX_WR });
         }
+        //= rule srq-modify: rxe_srq.c: rxe_srq_chk_attr
+        //# A shared receive queue takes no capacity below what is posted, and no limit above its
+        //# capacity.
         if max_wr < posted {
             return Err(ModifySrqError::TooSmall { asked: max_wr, posted });
         }

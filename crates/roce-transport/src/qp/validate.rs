@@ -65,6 +65,8 @@ pub(crate) fn validate_send(
 }
 
 /// Checks that a service other than RC has this operation.
+//= rule qp-operations-of-service: InfiniBand, clause not known; rxe_opcode.c: rxe_wr_opcode_info
+//# UC has SEND and WRITE, UD has SEND; neither has READ, atomics or keys to invalidate.
 fn validate_service(operation: &SendOperation, service: Service) -> Result<(), PostError> {
     let is_known = matches!(
         (service, operation),

@@ -169,6 +169,7 @@ fn an_rnr_nak_behind_missing_responses_is_void_once_all_is_sent_again() {
     assert!(!sender.sends_at(now, 64).is_empty(), "it does not wait");
 }
 
+//= test rc-payload-length
 #[test]
 fn a_last_packet_of_a_send_without_a_byte_is_an_invalid_request() {
     let [mut receiver, peer] = pair();
@@ -223,6 +224,7 @@ fn a_message_into_two_places_of_which_one_is_forbidden_touches_neither() {
     assert!(receiver.memory.0.iter().all(|it| *it == 1));
 }
 
+//= test rc-read-response-failed
 #[test]
 fn a_read_whose_memory_goes_away_during_its_response_ends_in_a_nak() {
     let [mut responder, peer] = pair();
@@ -292,6 +294,7 @@ fn draining_sends_again_what_was_begun_before_going_back_and_nothing_else() {
     assert_eq!(sides[0].endpoint.poll_event(), Some(drained));
 }
 
+//= test rc-too-many-reads
 #[test]
 fn more_reads_at_a_time_than_were_agreed_upon_are_an_invalid_request() {
     let [mut responder, peer] = pair();

@@ -57,6 +57,7 @@ fn a_read_brings_the_bytes() {
     assert_eq!(sides[0].memory.0[99..801], [&[1][..], &[2; 700], &[1]].concat());
 }
 
+//= test rc-atomic-operation
 #[test]
 fn atomics_change_the_word_and_bring_what_it_held() {
     let mut sides = pair();

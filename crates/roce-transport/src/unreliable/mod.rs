@@ -112,6 +112,9 @@ impl Unreliable {
     }
 
     /// The request in front names memory that may not be read: sending stops, receiving goes on.
+    //= rule qp-send-queue-error: InfiniBand 10.3.1
+    //# A local error of a request of UC or UD flushes the send queue and takes it to SQE; receiving
+    //# goes on, and a move to RTS starts it again.
     fn fail_send<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         cx.counters().local_protection_err += 1;
         self.qp.set_state(QpState::SendQueueError, cx);

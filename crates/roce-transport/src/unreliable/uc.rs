@@ -136,6 +136,9 @@ impl UcQueuePair {
         if (-MAX_LATE..0).contains(&ahead) {
             return cx.dropped(bth.psn, DropReason::OutOfSequence);
         }
+        //= rule uc-gap: InfiniBand 9.8.2; rxe_resp.c: check_psn
+        //# A gap drops the message that it cuts, and nothing else; the next begins with a First or
+        //# Only packet.
         // A message ends with its last packet, with a gap, or with the first packet of the next.
         if ahead != 0 || info.position.is_first() {
             self.drop_message(srqs, cx);
@@ -161,6 +164,8 @@ impl UcQueuePair {
                 cx.counters().rdma_recvs += 1;
                 cx.complete(qp.init.recv_cq, completion);
             }
+            //= rule uc-no-receive: rxe_resp.c: check_resource
+            //# A message without a receive is dropped as a whole.
             Ok(Placed::NoReceive) => {
                 self.message = IncomingMessage::None;
                 cx.dropped(bth.psn, DropReason::OutOfBuffer);
@@ -170,6 +175,9 @@ impl UcQueuePair {
                 self.flush_message(CompletionStatus::LocalProtectionError, cx);
                 self.base.fail(cx);
             }
+            //= rule uc-fault-drops: InfiniBand 9.9.3; rxe_resp.c: do_class_d1e_error
+            //# A message that its headers or its receive do not allow is dropped without a
+            //# response, and the receive is used for the next.
             Err(fault) => {
                 cx.out.observer.request_refused(cx.now, cx.qpn, bth.psn, &fault);
                 self.drop_refused(srqs, cx);

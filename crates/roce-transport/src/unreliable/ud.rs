@@ -25,6 +25,8 @@ pub(crate) struct UdQueuePair {
 }
 
 /// A Q_Key with this bit is not sent: it stands for the queue pair's own.
+//= rule ud-own-q-key: InfiniBand, clause not known
+//# A Q_Key with its top bit stands for the queue pair's own.
 const OWN_Q_KEY: u32 = 1 << 31;
 /// Length of a management datagram.
 const MAD_LEN: u64 = 256;
@@ -51,6 +53,9 @@ impl UdQueuePair {
     fn check_destination(&self, work: &SendWr, to: &Destination) -> Result<(), PostError> {
         let (len, is_mad) = (work.data.len(), self.base.qp.qpn == Qpn::GSI);
         let mtu = to.mtu.bytes();
+        //= rule ud-length: InfiniBand 9.8.3
+        //# A datagram is one packet, of at most the path MTU; a management datagram has at most 256
+        //# bytes.
         let limit = if is_mad { MAD_LEN } else { mtu as u64 };
         if len > limit {
             return Err(PostError::DatagramTooLong { len, mtu: limit as usize }); // at most 4096
@@ -112,6 +117,8 @@ impl UdQueuePair {
             match self.write_datagram(*to, memory, &mut gather, train, cx) {
                 Some(true) => {
                     self.destinations.pop_front();
+                    //= rule ud-psn: InfiniBand 9.8.3
+                    //# Each datagram takes one PSN, whatever its length.
                     self.base.sender.commit(1, &self.base.qp, cx);
                 }
                 Some(false) => break,
@@ -179,21 +186,31 @@ impl UdQueuePair {
         if let Err(cause) = qp.admit_from_any(packet) {
             return cx.dropped(bth.psn, cause);
         }
+        //= rule ud-q-key-gsi: rxe_recv.c: check_keys
+        //# The Q_Key of queue pair 1 is 0x80010000.
         let q_key = if cx.qpn == Qpn::GSI { GSI_Q_KEY } else { qp.params.q_key };
+        //= rule ud-q-key: InfiniBand 9.6; rxe_recv.c: check_keys
+        //# A datagram with another Q_Key than the queue pair's is dropped.
         if deth.q_key != q_key {
             return cx.dropped(bth.psn, DropReason::BadQkey);
         }
         let Some(work) = receives.queue_mut(srqs).and_then(|receives| receives.take()) else {
+            //= rule ud-no-receive: rxe_resp.c: check_resource
+            //# A datagram without a receive is dropped.
             return cx.dropped(bth.psn, DropReason::OutOfBuffer);
         };
         cx.counters().rcvd_pkts += 1;
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
         let payload = packet.payload();
         let whole = (GRH_LEN + payload.len()) as u64;
+        //= rule ud-receive-length: rxe_resp.c: send_data_in
+        //# A datagram longer than its receive fails that receive with a length error, and nothing
+        //# else.
         if whole > work.sg_list.total_len() {
             return qp.complete_receive(&work, CompletionStatus::LocalLengthError, cx);
         }
         let (by, list) = (qp.receive_accessor(), &work.sg_list);
+        //= also wire-network-header
         let grh = packet.network_header();
         let placed = scatter(memory, by, list, 0, &grh)
             .and_then(|()| scatter(memory, by, list, GRH_LEN as u64, payload));

@@ -63,6 +63,7 @@ fn holes(kind: Kind) -> Vec<Range<u64>> {
     all[..if kind.is_atomic() { 1 } else { 3 }].to_vec()
 }
 
+//= test rc-nak-remote-operational
 #[test]
 fn a_request_for_remote_memory_that_is_absent_is_a_remote_operational_error() {
     for kind in REMOTE {

@@ -27,6 +27,7 @@ fn told(config: WorldConfig, more: usize) -> (World, [End; 2], Exchange) {
     (world, ends, rest)
 }
 
+//= test rc-credits-told
 #[test]
 fn an_acknowledgement_tells_how_many_receives_are_left() {
     for more in [0, 1, 2, 3, 4, 7, 10] {
@@ -38,6 +39,7 @@ fn an_acknowledgement_tells_how_many_receives_are_left() {
     }
 }
 
+//= test rc-credits-told
 #[test]
 fn a_receiver_that_does_not_count_says_so() {
     let endpoint = EndpointConfig { advertise_credits: false, ..EndpointConfig::default() };

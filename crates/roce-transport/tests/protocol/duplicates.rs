@@ -30,6 +30,7 @@ fn requests(world: &World) -> Vec<Vec<u8>> {
     world.nodes[0].sent.iter().map(|it| it.packet.clone()).collect()
 }
 
+//= test rc-duplicate-atomic
 #[test]
 fn a_repeated_atomic_is_not_executed_again_and_gets_the_same_response() {
     for kind in [Kind::FetchAdd, Kind::CompareSwap] {
@@ -51,6 +52,7 @@ fn a_repeated_atomic_is_not_executed_again_and_gets_the_same_response() {
     }
 }
 
+//= test rc-duplicate-unknown
 #[test]
 fn an_atomic_whose_resource_was_evicted_is_never_executed_again() {
     let (mut world, ends, exchange) = finished(Kind::FetchAdd, 8, 1);
@@ -64,6 +66,7 @@ fn an_atomic_whose_resource_was_evicted_is_never_executed_again() {
     after.check(&world);
 }
 
+//= test rc-duplicate-read
 #[test]
 fn a_repeated_read_returns_the_current_bytes() {
     let (mut world, _, exchange) = finished(Kind::Read, 1000, 1);
@@ -79,6 +82,8 @@ fn a_repeated_read_returns_the_current_bytes() {
     assert!(again.iter().all(|it| it.packet.ends_with(&[0xee; 200])), "fresh bytes");
 }
 
+//= test rc-read-psns
+//= test rc-duplicate-read
 #[test]
 fn a_read_may_be_repeated_from_the_middle() {
     // What a requester sends that has two packets of four.
@@ -94,6 +99,7 @@ fn a_read_may_be_repeated_from_the_middle() {
     assert!(again[1].packet.ends_with(&bytes[768..]));
 }
 
+//= test rc-duplicate-read
 #[test]
 fn a_duplicate_read_of_other_bytes_is_dropped() {
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 3);
@@ -115,6 +121,7 @@ fn a_duplicate_read_of_other_bytes_is_dropped() {
     }
 }
 
+//= test rc-duplicate-write
 #[test]
 fn a_write_or_send_that_arrives_again_is_acknowledged_and_changes_nothing() {
     for kind in [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate] {
@@ -143,6 +150,7 @@ fn a_write_or_send_that_arrives_again_is_acknowledged_and_changes_nothing() {
     }
 }
 
+//= test rc-duplicate-region
 #[test]
 fn a_duplicate_is_known_for_half_the_circle() {
     let (mut world, ends, _) = finished(Kind::Write, 10, 1);

@@ -71,6 +71,7 @@ fn refused(world: &mut World, end: End, packet: &[u8], code: NakCode) {
     world.assert_guards_untouched();
 }
 
+//= test wire-qpn-multicast
 #[test]
 fn a_packet_for_a_queue_pair_that_is_not_there_is_dropped() {
     let (mut world, ends, _) = victim();
@@ -81,6 +82,7 @@ fn a_packet_for_a_queue_pair_that_is_not_there_is_dropped() {
     }
 }
 
+//= test qp-partition
 #[test]
 fn a_packet_of_another_partition_is_dropped() {
     let (mut world, ends, _) = victim();
@@ -97,6 +99,7 @@ fn a_packet_of_another_partition_is_dropped() {
     assert_eq!(ends[1].received(&world).len(), 1);
 }
 
+//= test qp-addresses
 #[test]
 fn the_right_packet_from_or_to_the_wrong_address_is_dropped() {
     let (mut world, ends, _) = victim();
@@ -129,6 +132,7 @@ fn a_packet_of_another_service_is_dropped() {
     }
 }
 
+//= test qp-state-admits
 #[test]
 fn a_queue_pair_that_may_not_receive_yet_or_any_more_drops_requests() {
     let (mut world, ends, _) = victim();
@@ -172,6 +176,8 @@ fn lying_lengths(dest: Qpn, region: Region) -> Vec<Vec<u8>> {
     ]
 }
 
+//= test rc-payload-length
+//= test rc-write-length
 #[test]
 fn a_length_that_disagrees_with_path_mtu_or_reth_is_an_invalid_request() {
     let count = lying_lengths(Qpn::GSI, victim().2).len();
@@ -184,6 +190,19 @@ fn a_length_that_disagrees_with_path_mtu_or_reth_is_an_invalid_request() {
     }
 }
 
+//= test rc-message-length
+#[test]
+fn a_request_for_more_than_2_to_the_31_bytes_is_an_invalid_request() {
+    for code in [opcode::RC_READ_REQUEST, opcode::RC_WRITE_FIRST] {
+        let (mut world, ends, region) = victim();
+        let reth = Reth { address: region.address, key: region.key, len: (1 << 31) + 1 };
+        let carried = if code == opcode::RC_WRITE_FIRST { PathMtu::B256.bytes() } else { 0 };
+        let packet = forge::with_reth(code, ends[1].qpn, expected(), reth, &vec![9; carried]);
+        refused(&mut world, ends[1], &packet, NakCode::InvalidRequest);
+    }
+}
+
+//= test rc-write-length
 #[test]
 fn a_message_longer_or_shorter_than_its_reth_is_an_invalid_request() {
     let mtu = PathMtu::B256.bytes();
@@ -219,6 +238,7 @@ fn a_message_longer_or_shorter_than_its_reth_is_an_invalid_request() {
     }
 }
 
+//= test rc-payload-length
 #[test]
 fn a_message_in_pieces_of_the_wrong_length_is_an_invalid_request() {
     let mtu = PathMtu::B256.bytes();
@@ -240,6 +260,7 @@ fn a_message_in_pieces_of_the_wrong_length_is_an_invalid_request() {
     }
 }
 
+//= test rc-opcode-order
 #[test]
 fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     let requests = || {
@@ -296,6 +317,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     assert!(tried > 50, "{tried} pairs");
 }
 
+//= test rc-gap-nak
 #[test]
 fn a_request_from_the_future_is_refused_once_until_the_gap_closes() {
     let (mut world, ends, region) = victim();
@@ -318,6 +340,7 @@ fn a_request_from_the_future_is_refused_once_until_the_gap_closes() {
     assert_eq!(&world.nodes[1].memory.bytes(region)[..4], b"zero");
 }
 
+//= test rc-invalidate-failed
 #[test]
 fn an_invalidation_of_a_key_that_may_not_be_invalidated_fails_the_receive() {
     for which in 0..2 {
@@ -332,6 +355,7 @@ fn an_invalidation_of_a_key_that_may_not_be_invalidated_fails_the_receive() {
     }
 }
 
+//= test rc-invalidate-failed
 #[test]
 fn sends_before_one_whose_key_cannot_be_invalidated_are_acknowledged() {
     let (mut world, ends, region) = victim();

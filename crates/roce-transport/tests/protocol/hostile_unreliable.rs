@@ -203,6 +203,7 @@ fn a_flood_to_a_queue_pair_without_receives_is_counted_and_hurts_no_other() {
     }
 }
 
+//= test uc-fault-drops
 #[test]
 fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
     let (mut world, ends, region) = victim(Service::Uc, 2);

@@ -44,6 +44,7 @@ fn received(world: &World, end: End) -> Vec<u64> {
     end.received(world).iter().map(|it| it.wr_id).collect()
 }
 
+//= test rc-psn-order
 #[test]
 fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
     let (mut world, ends, region) = receiver(EndpointConfig::default());

@@ -217,6 +217,7 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
     assert!(!held.is_done(&world));
 }
 
+//= test qp-flush
 #[test]
 fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     let mut world = slow_world();

@@ -65,6 +65,7 @@ fn access_len(kind: Kind) -> u64 {
     if kind.is_atomic() { 8 } else { LEN }
 }
 
+//= test rc-remote-key
 #[test]
 fn an_unknown_key_is_refused() {
     for kind in REMOTE {
@@ -77,6 +78,7 @@ fn an_unknown_key_is_refused() {
     }
 }
 
+//= test rc-remote-key
 #[test]
 fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
     for kind in REMOTE {
@@ -102,6 +104,7 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
     }
 }
 
+//= test rc-remote-key
 #[test]
 fn a_right_that_the_region_does_not_give_is_refused() {
     for kind in REMOTE {
@@ -117,6 +120,7 @@ fn a_right_that_the_region_does_not_give_is_refused() {
     }
 }
 
+//= test rc-remote-key
 #[test]
 fn a_region_of_another_protection_domain_is_refused() {
     for kind in REMOTE {
@@ -127,6 +131,7 @@ fn a_region_of_another_protection_domain_is_refused() {
     }
 }
 
+//= test rc-remote-key
 #[test]
 fn a_region_that_is_no_longer_registered_is_refused() {
     for kind in REMOTE {
@@ -138,6 +143,7 @@ fn a_region_that_is_no_longer_registered_is_refused() {
     }
 }
 
+//= test rc-access-flags
 #[test]
 fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
     for kind in REMOTE {
@@ -158,6 +164,7 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
     }
 }
 
+//= test rc-atomic-aligned
 #[test]
 fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
     for kind in [Kind::CompareSwap, Kind::FetchAdd] {
@@ -170,6 +177,7 @@ fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
     }
 }
 
+//= test rc-send-length
 #[test]
 fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
     for len in [101, 255, 256, 257, 600, 4000] {
@@ -247,6 +255,7 @@ fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     assert_eq!(world.nodes[1].memory.bytes_written(), 0);
 }
 
+//= test rc-empty-needs-no-key
 #[test]
 fn a_read_or_write_of_nothing_needs_no_key() {
     for kind in [Kind::Read, Kind::Write, Kind::WriteImmediate] {

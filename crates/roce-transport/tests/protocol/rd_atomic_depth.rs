@@ -43,6 +43,7 @@ fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
     }
 }
 
+//= test rc-no-responder-resources
 #[test]
 fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_request() {
     for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
@@ -60,6 +61,7 @@ fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_reque
     }
 }
 
+//= test rc-too-many-reads
 #[test]
 fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
     let mut world = World::pair();

@@ -13,6 +13,8 @@ use crate::common::world::{World, WorldConfig};
 const RECEIVERS: [Kind; 4] =
     [Kind::Send, Kind::SendImmediate, Kind::SendInvalidate, Kind::WriteImmediate];
 
+//= test rc-rnr-nak
+//= test rc-write-takes-receive
 #[test]
 fn an_empty_receive_queue_holds_the_message_back_until_a_receive_is_posted() {
     for kind in RECEIVERS {
@@ -63,6 +65,7 @@ fn losses_between_rnr_naks_do_not_add_up_until_the_retries_are_used_up() {
     }
 }
 
+//= test rc-rnr-nak
 #[test]
 fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
     for code in 0..32 {

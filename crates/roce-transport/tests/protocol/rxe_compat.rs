@@ -214,6 +214,8 @@ fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
     }
 }
 
+//= test rc-msn
+//= test rc-ack-requested
 #[test]
 fn a_request_without_ack_req_is_executed_and_the_next_ack_covers_it() {
     let mut world = World::pair();

@@ -159,6 +159,7 @@ fn queue_pairs_take_from_a_shared_queue_as_the_naive_model_says() {
     });
 }
 
+//= test srq-limit
 #[test]
 fn the_limit_is_reached_once_after_it_was_armed() {
     let (mut world, srq, region) = world_with_srq(8);
@@ -181,6 +182,7 @@ fn the_limit_is_reached_once_after_it_was_armed() {
     assert_eq!(events(&world, reached), 2, "it was disarmed");
 }
 
+//= test srq-modify
 #[test]
 fn values_that_a_shared_queue_cannot_have_are_refused() {
     let (mut world, srq, region) = world_with_srq(4);
@@ -196,6 +198,7 @@ fn values_that_a_shared_queue_cannot_have_are_refused() {
     assert_eq!(try_post(&mut world, srq, 3, region), Err(full));
 }
 
+//= test srq-last-wqe
 #[test]
 fn the_event_of_the_last_receive_is_raised_once_and_the_queue_stays_as_it_was() {
     for service in [Service::Rc, Service::Uc, Service::Ud] {

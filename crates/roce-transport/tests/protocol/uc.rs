@@ -49,6 +49,7 @@ fn a_move_to_error_that_is_refused_leaves_the_message_as_it_was() {
     assert_eq!((received[0].status, received[0].byte_len), (CompletionStatus::Success, 266));
 }
 
+//= test qp-established
 #[test]
 fn the_first_packet_in_rtr_establishes_a_connection_once_and_datagrams_never() {
     for service in [Service::Rc, Service::Uc, Service::Ud] {
@@ -90,6 +91,7 @@ fn a_queue_pair_that_fails_in_a_message_flushes_its_receive_first() {
     assert_eq!(received, [(0, flushed), (1, flushed), (2, flushed)]);
 }
 
+//= test uc-no-receive
 #[test]
 fn messages_without_a_receive_are_dropped_whole_and_those_behind_arrive() {
     let mut world = World::pair();

@@ -39,6 +39,7 @@ fn statuses(completions: &[Completion]) -> Vec<(u64, CompletionStatus)> {
     completions.iter().map(|it| (it.wr_id, it.status)).collect()
 }
 
+//= test ud-length
 #[test]
 fn a_datagram_may_be_as_long_as_the_mtu_of_its_path_and_no_longer() {
     for mtu in [PathMtu::B256, PathMtu::B1024, PathMtu::B4096] {
@@ -66,6 +67,7 @@ fn a_datagram_may_be_as_long_as_the_mtu_of_its_path_and_no_longer() {
     }
 }
 
+//= test ud-psn
 #[test]
 fn each_datagram_uses_one_psn() {
     let options = Options { path_mtu: PathMtu::B1024, ..UD };
@@ -82,6 +84,7 @@ fn each_datagram_uses_one_psn() {
     assert_eq!(lengths.collect::<Vec<_>>(), [1024, 0, 300, 1000]);
 }
 
+//= test ud-q-key
 #[test]
 fn only_the_queue_pairs_own_q_key_is_taken() {
     let (mut world, ends, to) = pair(UD);
@@ -103,6 +106,7 @@ fn only_the_queue_pairs_own_q_key_is_taken() {
     assert_eq!(ends[1].received(&world).len(), 1);
 }
 
+//= test ud-own-q-key
 #[test]
 fn a_q_key_with_the_top_bit_stands_for_the_queue_pairs_own() {
     let (mut world, ends, to) = pair(UD);
@@ -124,6 +128,7 @@ fn a_q_key_with_the_top_bit_stands_for_the_queue_pairs_own() {
     assert_eq!(ends[1].received(&world).len(), 2);
 }
 
+//= test ud-receive-length
 #[test]
 fn a_receive_that_is_too_short_fails_alone() {
     let (mut world, ends, to) = pair(UD);
@@ -140,6 +145,7 @@ fn a_receive_that_is_too_short_fails_alone() {
     world.assert_guards_untouched();
 }
 
+//= test ud-no-receive
 #[test]
 fn a_datagram_without_a_receive_is_dropped_and_counted() {
     let (mut world, ends, to) = pair(UD);
@@ -155,6 +161,7 @@ fn a_datagram_without_a_receive_is_dropped_and_counted() {
     assert_eq!(ends[0].sent(&world).len(), 6, "the sender is told nothing");
 }
 
+//= test qp-send-queue-error
 #[test]
 fn bad_local_memory_fails_its_request_flushes_the_others_and_sending_starts_again_by_modify() {
     for service in [Service::Ud, Service::Uc] {
@@ -262,6 +269,8 @@ fn a_queue_pair_sends_datagrams_to_itself() {
 }
 
 //= test wire-qpn-gsi
+//= test ud-length
+//= test ud-q-key-gsi
 #[test]
 fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_only() {
     let (mut world, ends, _) = pair(UD);
@@ -292,6 +301,7 @@ fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_onl
     assert_eq!(gsi.received(&world).len(), 1);
 }
 
+//= test qp-operations-of-service
 #[test]
 fn requests_that_datagrams_do_not_have_are_refused() {
     let (mut world, ends, to) = pair(UD);

@@ -64,6 +64,7 @@ impl Drop for Named<'_> {
     }
 }
 
+//= test uc-gap
 #[test]
 fn uc_messages_arrive_whole_or_not_at_all_under_every_script() {
     let (send, write) = (Kind::SendImmediate, Kind::WriteImmediate);

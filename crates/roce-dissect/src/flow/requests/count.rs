@@ -38,6 +38,7 @@ impl MessageCount {
 
     /// Checks the `msn` of a response. The responder had completed at least `least` of the
     /// captured messages.
+    //= also rc-msn
     pub(super) fn check(&mut self, msn: u32, least: u32, findings: &mut Vec<Finding>) {
         let told = Span {
             first: msn.wrapping_sub(self.seen) & MASK,

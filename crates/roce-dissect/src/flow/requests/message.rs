@@ -80,6 +80,7 @@ impl Open {
 impl Message {
     fn end(&self, operation: Operation, time: Timestamp, findings: &mut Vec<Finding>) {
         let Self { bytes, packets, .. } = *self;
+        //= also rc-write-length
         if let Some(promised) = self.promised.filter(|promised| *promised != bytes) {
             findings.push(Finding::MessageLength { promised, carried: bytes });
         }
@@ -103,6 +104,7 @@ pub(super) fn check_payload(
         (Position::First | Position::Middle, known) => match (whole, known) {
             (Some(whole), None) => *mtu = Some(whole),
             (Some(whole), Some(known)) if whole == known => {}
+            //= also rc-payload-length
             (_, mtu) => findings.push(Finding::NotOneMtu { len, mtu }),
         },
         (Position::Last, _) if len == 0 => findings.push(Finding::EmptyLast),

@@ -225,6 +225,7 @@ impl Requests {
     }
 
     /// Handles a report of gaps at the responder, of which the first begins at `psn`.
+    //= also rc-psn-order
     pub(crate) fn note_gap_report(&mut self, psn: Psn, report: GapReport<'_>, time: Timestamp) {
         let end = psn.advanced_by(report.packets());
         let is_current = psn.distance_from(self.unacked) >= 0 && end.distance_from(self.sent) <= 0;
@@ -302,6 +303,7 @@ impl Requests {
     }
 
     /// Continues an unreliable connection after a gap, which loses the current message.
+    //= also uc-gap
     fn resume_unreliable(&mut self, psn: Psn, info: OpcodeInfo, findings: &mut Vec<Finding>) {
         if !info.position.is_first() || matches!(self.open, Open::Message(_)) {
             findings.push(Finding::MessageLost);
@@ -327,6 +329,7 @@ impl Requests {
             Open::Unknown => true,
             _ => info.may_follow(before.and_then(Opcode::info)),
         };
+        //= also rc-opcode-order
         if !in_sequence {
             findings.push(Finding::OpcodeSequence { before });
         }

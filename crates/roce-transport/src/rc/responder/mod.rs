@@ -122,6 +122,9 @@ impl Responder {
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponderError> {
         let psn = packet.headers().bth.psn;
+        //= rule rc-psn-order: InfiniBand 9.7.4; rxe_resp.c: check_psn
+        //# Requests are executed in the order of their PSNs: only the expected one is. One behind
+        //# it is behind a gap, one before it was executed.
         match psn.distance_from(self.expected) {
             0 => {
                 self.execute(qp, packet.into(), receives, memory, cx)?;
@@ -136,6 +139,8 @@ impl Responder {
                 Ok(())
             }
             _ => {
+                //= rule rc-duplicate-region: InfiniBand 9.7.4; rxe_verbs.h: psn_compare
+                //# The 2^23 PSNs before the expected one are those of duplicates.
                 cx.counters().duplicate_request += 1;
                 self.handle_duplicate(qp, packet, cx);
                 Ok(())
@@ -176,6 +181,9 @@ impl Responder {
         }
         let is_news = ahead > 1 || packet.headers().bth.ack_request;
         let is_first = !core::mem::replace(&mut self.sent_seq_nak, true);
+        //= rule rc-gap-nak: InfiniBand 9.7.5; rxe_resp.c: check_psn
+        //# A gap draws one NAK (PSN sequence error) for the missing packet, until that packet
+        //# arrives.
         if is_first {
             cx.counters().send_seq_err += 1;
             self.push_nak(NakCode::PsnSequence);
@@ -263,6 +271,9 @@ impl Responder {
     ) -> Result<(), ResponderError> {
         let headers = packet.headers();
         let info = headers.bth.opcode.info();
+        //= rule rc-opcode-order: InfiniBand 9.7.4; rxe_resp.c: check_op_seq
+        //# A packet that does not continue the open message, or continues none, is an invalid
+        //# request.
         if !self.message.admits(info.operation, info.position) {
             return Err(RequestFault::OpcodeOutOfSequence.into());
         }
@@ -273,15 +284,21 @@ impl Responder {
                     Placed::Part => self.on_placed(headers.bth.ack_request, cx),
                     Placed::Whole(completion) => {
                         self.on_placed(headers.bth.ack_request, cx);
+                        //= rule rc-msn: InfiniBand C9-148; rxe_resp.c: execute
+                        //# The MSN of a response counts the messages that were executed; a READ and
+                        //# an atomic count, too.
                         self.msn = self.msn.wrapping_add(1);
                         return complete_message(completion, qp, memory, cx);
                     }
                 }
                 Ok(())
             }
+            //= rule rc-no-responder-resources: rxe_resp.c: check_resource
+            //# Without responder resources a READ or atomic is an invalid request.
             _ if !self.resources.are_allowed() => Err(RequestFault::NotAllowed.into()),
             Operation::ReadRequest => {
                 let reth = headers.reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
+                //= also rc-read-psns
                 let packets = check_read(reth, qp, memory)?;
                 self.evict_resource()?;
                 let first = self.expected;
@@ -319,9 +336,13 @@ impl Responder {
         let psn = headers.bth.psn;
         let operation = headers.bth.opcode.info().operation;
         match (operation, headers.reth) {
+            //= rule rc-duplicate-read: InfiniBand 9.7.5; rxe_resp.c: duplicate_request
+            //# A repeated READ, or the rest of one, is executed again with the bytes of now; one of
+            //# other bytes is dropped.
             (Operation::ReadRequest, Some(reth)) => {
                 let mtu = qp.params.mtu;
                 let Some(resource) = self.resources.find_read(psn, reth, mtu) else {
+                    //= also rc-duplicate-unknown
                     return cx.dropped(psn, DropReason::UnknownDuplicate);
                 };
                 self.responses.insert_replay(Response::Read(ReadResponse {
@@ -333,12 +354,19 @@ impl Responder {
                     is_replay: true,
                 }));
             }
+            //= rule rc-duplicate-atomic: InfiniBand 9.7.5; rxe_resp.c: duplicate_request
+            //# A repeated atomic is not executed again: its response carries the value of the first
+            //# time.
             (Operation::CompareSwap | Operation::FetchAdd, _) => {
                 let Some(original) = self.resources.find_atomic(psn, operation) else {
+                    //= rule rc-duplicate-unknown: rxe_resp.c: duplicate_request
+                    //# A repeated READ or atomic whose responder resource is gone is dropped.
                     return cx.dropped(psn, DropReason::UnknownDuplicate);
                 };
                 self.responses.insert_replay(Response::Atomic { psn, original, is_replay: true });
             }
+            //= rule rc-duplicate-write: InfiniBand C9-105; rxe_resp.c: duplicate_request
+            //# A repeated SEND or WRITE is acknowledged again and not executed.
             _ => self.schedule_ack(cx),
         }
     }
@@ -347,6 +375,8 @@ impl Responder {
     fn evict_resource(&mut self) -> Result<(), RequestFault> {
         while let Some(oldest) = self.resources.oldest_if_full().map(|it| it.first) {
             if self.responses.is_pending(oldest) {
+                //= rule rc-too-many-reads: InfiniBand, clause not known
+                //# A READ or atomic more than the responder resources hold is an invalid request.
                 return Err(RequestFault::TooManyReads);
             }
             // The peer has this response, or it would not have sent another request: a repetition
@@ -362,6 +392,8 @@ impl Responder {
     fn on_placed<O: Observer>(&mut self, requests_ack: bool, cx: &mut Context<'_, O>) {
         self.last_executed = self.expected;
         let pending = self.advance(1);
+        //= rule rc-ack-requested: InfiniBand 9.7.5; rxe_resp.c: acknowledge
+        //# A packet with AckReq is acknowledged. One without need not be.
         if pending == PendingNak::Cancelled || requests_ack {
             self.schedule_ack(cx);
         }
@@ -377,6 +409,7 @@ impl Responder {
     ) {
         let pending = self.advance(resource.packets);
         self.resources.insert(resource);
+        //= also rc-msn
         self.msn = self.msn.wrapping_add(1);
         if self.responses.push(response) {
             cx.counters().ack_deferred += 1;
@@ -426,6 +459,9 @@ impl Responder {
         }
     }
 
+    //= rule rc-rnr-nak: InfiniBand 9.7.5.2.8; rxe_resp.c: check_resource
+    //# A request that needs a receive while none is posted is not executed and draws an RNR NAK
+    //# with the queue pair's timer.
     fn push_rnr<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         // Packets behind it are out of sequence: a NAK for them would add nothing.
         self.sent_seq_nak = true;
@@ -458,6 +494,9 @@ fn complete_message<O: Observer>(
         let status = CompletionStatus::RemoteInvalidRequest;
         let failed = qp.completion(completion.wr_id, completion.operation, status, 0);
         cx.complete(qp.init.recv_cq, failed);
+        //= rule rc-invalidate-failed: rxe_resp.c: invalidate_rkey
+        //# A SEND whose key cannot be invalidated is acknowledged; its receive fails, and the queue
+        //# pair goes to ERROR.
         return Err(ResponderError::CannotInvalidate);
     }
     cx.counters().rdma_recvs += 1;

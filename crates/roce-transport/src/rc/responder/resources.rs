@@ -44,6 +44,8 @@ impl Resources {
     pub(crate) fn set_capacity(&mut self, max_dest_rd_atomic: u8) {
         self.capacity = match usize::from(max_dest_rd_atomic) {
             0 => 0,
+            //= rule rc-responder-resources: rxe_qp.c: rxe_qp_from_attr
+            //# The number of responder resources is rounded up to a power of two.
             some => some.next_power_of_two(),
         };
     }
@@ -74,6 +76,7 @@ impl Resources {
 
     /// The READ that a repeated request from `psn` on for `again` is part of. A requester may repeat
     /// the rest of a request alone.
+    //= also rc-duplicate-read
     pub(crate) fn find_read(&self, psn: Psn, again: Reth, mtu: PathMtu) -> Option<&Resource> {
         self.newest_around(psn).filter(|found| {
             let Replay::Read(whole) = found.replay else { return false };
@@ -86,6 +89,7 @@ impl Resources {
     }
 
     /// The result of the atomic with this PSN.
+    //= also rc-duplicate-atomic
     pub(crate) fn find_atomic(&self, psn: Psn, asked: Operation) -> Option<u64> {
         match self.newest_around(psn)?.replay {
             Replay::Atomic { operation, original } if operation == asked => Some(original),
@@ -131,6 +135,7 @@ mod tests {
         assert!(resources.find_read(psn(0), Reth { len: 256, ..rest }, MTU).is_some());
     }
 
+    //= test rc-duplicate-read
     #[test]
     fn what_was_not_read_before_cannot_be_read_again() {
         let resources = remembering();
@@ -146,6 +151,7 @@ mod tests {
         }
     }
 
+    //= test rc-responder-resources
     #[test]
     fn the_oldest_is_evicted_first_and_the_capacity_is_a_power_of_two() {
         let mut resources = Resources::new(3);

@@ -99,6 +99,9 @@ pub(crate) struct ResponseQueue(VecDeque<Response>);
 
 impl ResponseQueue {
     /// Acknowledges everything up to `psn`. Returns true if a response that already waits does so.
+    //= rule rc-acks-joined: InfiniBand 9.7.5.1.2
+    //# One ACK acknowledges all requests up to its PSN: acknowledgements that wait in a row leave
+    //# as the last of them.
     pub(crate) fn acknowledge(&mut self, psn: Psn) -> bool {
         match self.0.back_mut() {
             Some(Response::Ack { psn: waiting }) => {
@@ -161,6 +164,8 @@ impl ResponseQueue {
 
     /// Adds a response to what was executed before, in the order of PSNs: a requester repeats all
     /// later requests too, and their responses must follow this one.
+    //= rule rc-response-order: InfiniBand 9.7.5
+    //# Responses leave in the order of the PSNs of their requests.
     pub(crate) fn insert_replay(&mut self, response: Response) {
         if matches!(self.0.back(), Some(Response::GapReport { .. })) {
             return self.before_report(|queue| queue.insert_replay(response));
@@ -286,6 +291,7 @@ mod tests {
         responses.0.iter().map(|it| it.last_psn().get()).collect()
     }
 
+    //= test rc-acks-joined
     #[test]
     fn acks_in_a_row_leave_as_one_with_the_last_psn() {
         let mut responses = ResponseQueue::default();
@@ -314,6 +320,7 @@ mod tests {
         assert_eq!(order(&responses), [8, 9]);
     }
 
+    //= test rc-response-order
     #[test]
     fn the_response_to_a_repeated_read_precedes_those_to_later_requests() {
         let mut responses = ResponseQueue::default();

@@ -38,6 +38,9 @@ impl Responder {
     ) -> Result<(), ResponseError> {
         // Receives of a shared queue are promised to no peer.
         let credits = match receives.filter(|_| cx.config.advertise_credits) {
+            //= rule rc-credits-told: InfiniBand 9.7.7.2
+            //# An acknowledgement tells the number of posted receives, or that the responder does
+            //# not count them.
             Some(receives) => Credits::for_count(self.receives(receives)),
             None => Credits::UNLIMITED,
         };
@@ -125,6 +128,9 @@ fn write_bare(headers: &Headers, train: &mut TrainWriter<'_>) -> bool {
 }
 
 /// Writes what fits of the response to a READ; returns true if that was the rest of it.
+//= rule rc-read-response-failed: rxe_resp.c: read_reply
+//# A READ whose memory may not be read any more during the response ends with a NAK for the packet
+//# that cannot be sent.
 fn write_read<M: Memory>(
     read: &mut ReadResponse,
     ack: Aeth,
