@@ -513,15 +513,6 @@ mod tests {
 
     #[test]
     fn an_idle_queue_pair_takes_less_than_a_kilobyte() {
-        eprintln!(
-            "SZ qp {} req {} resp {} rec {} loss {} timers {}",
-            size_of::<QpContext>(),
-            size_of::<Requester>(),
-            size_of::<Responder>(),
-            size_of::<Receives>(),
-            size_of::<loss_recovery::LossRecovery>(),
-            size_of::<Timers>()
-        );
         let len = size_of::<RcQueuePair>();
         assert!(len <= 1024, "{len} bytes");
     }

@@ -1,7 +1,7 @@
 //! Loss recovery of a queue pair: what was lost, and what the requester does about it.
 //!
 //! [`LossRecovery`] is told what arrives and which timers expire, and returns an [`Action`]. It sends nothing
-//! and arms no timer.
+//! and arms no timer. `responses` and `timeouts` decide, `resend` notes what the requester has done about it.
 //!
 //! # Without a NAK
 //!
@@ -35,26 +35,33 @@
 //! After go-back-N only the minimum window leaves until a response arrives: a ring that just
 //! overflowed is still full.
 
+mod action;
 mod gaps;
 mod keeping_peer;
 mod known_gaps;
 mod lateness;
+mod phase;
+mod resend;
+mod responses;
 mod retries;
 mod rtt;
+mod timeouts;
 
 use core::ops::Range;
 use core::time::Duration;
 
+pub(crate) use self::action::{Action, Probe};
 use self::gaps::GapTiming;
 use self::keeping_peer::KeepingPeer;
 pub(crate) use self::known_gaps::DeferredNak;
 use self::known_gaps::KnownGaps;
 use self::lateness::Lateness;
+use self::phase::{Phase, ProbeStep, RepairStep, Resent, Trigger};
 use self::retries::{NakHandling, Retries};
 use self::rtt::RttEstimator;
+use crate::Instant;
 use crate::qp::context::QpParams;
 use crate::rc::send_state::{OutstandingReads, SendPosition, SendState};
-use crate::{CompletionStatus, Instant, RetransmitCause};
 
 /// State of the loss recovery of a queue pair.
 #[derive(Debug)]
@@ -72,116 +79,6 @@ pub(crate) struct LossRecovery {
     /// What is known of gaps, while there are some.
     known: Option<Box<KnownGaps>>,
 }
-
-/// What is being done about a loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    /// Nothing: no loss is known.
-    #[default]
-    Open,
-    /// A packet is sent again to draw a response.
-    Probe(ProbeStep),
-    /// Everything is sent again.
-    GoBackN(Trigger),
-    /// The oldest packets are sent again.
-    Repair(RepairStep),
-    /// Gaps are known, and each is repaired alone.
-    Selective,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProbeStep {
-    /// The probe is to be sent.
-    Due,
-    /// The oldest packet was sent as a probe, and the last one is to be sent.
-    LastDue,
-    Sent,
-}
-
-/// What go-back-N began with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trigger {
-    /// The ACK timeout, or a missing response.
-    Loss,
-    Nak,
-    /// A probe timeout, which may have been too early.
-    ProbeTimeout,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RepairStep {
-    /// The peer reported a missing packet, which may be late.
-    Waits,
-    /// A partial ACK arrived after a repair, so early that the next packet may be late.
-    NextWaits,
-    /// The repair is being sent.
-    Sends,
-    /// The repair was sent, and new packets after it.
-    Sent,
-}
-
-/// The latest go-back-N or repair.
-#[derive(Clone, Copy, Debug, Default)]
-struct Resent {
-    /// What was to be sent next before it, and before others that it interrupted.
-    resume: SendPosition,
-    /// First sequence number behind the repair, or behind the request with which the go-back-N begins.
-    end: u64,
-    /// Packets of the repair; in a go-back-N after a NAK those that may be in flight.
-    packets: u32,
-    /// Its time, or that of the NAK that may still become one.
-    at: Instant,
-}
-
-/// What the requester does next about a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Action {
-    None,
-    /// Send everything unacknowledged again, oldest first. `has_cost`: a retry was spent on it.
-    GoBack {
-        cause: RetransmitCause,
-        has_cost: bool,
-    },
-    /// Send so many packets again, the oldest, and then what follows those in flight.
-    Repair(u32),
-    /// Send the known gaps again, each when it is due.
-    RepairGaps,
-    /// Wait until then: what is missing may still arrive by itself.
-    Wait(Instant),
-    /// Wait until then for a response to the first packet that requests one.
-    WaitForResponse(Instant),
-    /// Send nothing until then: the peer has no receive.
-    WaitForReceive(Instant),
-    /// End the request in front: no retry is left.
-    GiveUp(CompletionStatus),
-}
-
-/// What an acknowledgement shows of losses.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Acknowledged {
-    /// The probe timeout before was due to a loss.
-    pub(crate) was_lost: bool,
-    /// Less is missing than is sent again: position to resume.
-    pub(crate) resume: Option<SendPosition>,
-    /// The next packets are missing too: how many to repair.
-    pub(crate) repair: Option<u32>,
-}
-
-/// A packet that is sent again to draw a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Probe {
-    Oldest,
-    Last,
-}
-
-/// Maximum packets sent again after a NAK before the peer's response shows whether it keeps those
-/// behind them. Of READs and atomics it is one request.
-const FIRST_RESENT: u32 = 4;
-/// How their number grows with each response.
-const RESENT_GROWTH: u32 = 4;
-/// Maximum packets of a repair.
-const MAX_REPAIR: u32 = 8;
 
 /// What the requester asks while it sends.
 impl LossRecovery {
@@ -362,432 +259,6 @@ impl LossRecovery {
     }
 }
 
-/// What the requester has sent again.
-impl LossRecovery {
-    /// Takes the probe that is to be sent: the oldest packet in flight, or the last one. `has_both`: they
-    /// differ.
-    pub(crate) fn take_probe(&mut self, has_both: bool) -> Option<Probe> {
-        let (step, probe) = match self.phase {
-            Phase::Probe(ProbeStep::Due)
-                if has_both && self.rtt.is_known() && self.peer_keeps() =>
-            {
-                (ProbeStep::LastDue, Probe::Oldest)
-            }
-            Phase::Probe(ProbeStep::Due | ProbeStep::LastDue) => (ProbeStep::Sent, Probe::Last),
-            _ => return None,
-        };
-        self.phase = Phase::Probe(step);
-        Some(probe)
-    }
-
-    /// Packet `seq` is sent again as a probe.
-    pub(crate) fn on_probe(&mut self, seq: u64) {
-        self.keeping.on_resent(seq + 1);
-    }
-
-    /// The requester is about to send everything again.
-    pub(crate) fn begin_go_back(&mut self, cause: RetransmitCause, send: &SendState, now: Instant) {
-        if let Some(known) = &mut self.known {
-            known.forget();
-        }
-        let (oldest, position) = (send.unacked(), send.position());
-        let request = send.reads().find(oldest);
-        self.resent.at = now;
-        self.resent.packets = if request.is_some() { 1 } else { FIRST_RESENT };
-        self.resent.end = request.map_or(oldest + 1, |request| request.end);
-        if !matches!(
-            self.phase,
-            Phase::GoBackN(Trigger::ProbeTimeout | Trigger::Nak) | Phase::Repair(RepairStep::Sends)
-        ) {
-            self.resent.resume = position;
-        }
-        let is_alone = matches!(self.phase, Phase::Open | Phase::Probe(ProbeStep::Sent));
-        let is_lone_nak = is_alone && cause == RetransmitCause::SequenceNak;
-        let sent_to = position.seq.max(self.resent.resume.seq);
-        self.keeping.on_go_back(self.resent.end, sent_to, is_lone_nak);
-        self.phase = match cause {
-            // Nothing was lost.
-            RetransmitCause::RnrTimeout => Phase::Open,
-            RetransmitCause::ProbeTimeout => Phase::GoBackN(Trigger::ProbeTimeout),
-            RetransmitCause::SequenceNak => Phase::GoBackN(Trigger::Nak),
-            _ => Phase::GoBackN(Trigger::Loss),
-        };
-        // A probe timeout may be too early. If the round trip were not measured then, it would
-        // stay too early.
-        if cause != RetransmitCause::ProbeTimeout {
-            self.rtt.on_resent(oldest, now);
-        }
-    }
-
-    /// The requester is about to send the oldest `packets` again.
-    pub(crate) fn begin_repair(&mut self, packets: u32, send: &SendState, now: Instant) {
-        self.retries.naks = NakHandling::Ignore;
-        self.resent.at = now;
-        if !self.is_repairing() {
-            self.resent.resume = send.position();
-        }
-        self.resent.packets = packets;
-        self.resent.end = (send.unacked() + u64::from(packets)).min(self.resent.resume.seq);
-        self.keeping.on_resent(self.resent.end);
-        self.phase = Phase::Repair(RepairStep::Sends);
-        self.rtt.discard_sample_before(self.resent.end);
-    }
-
-    /// Everything before `next` is sent. Returns the position to resume if that is all of a repair.
-    pub(crate) fn end_repair(&mut self, next: u64) -> Option<SendPosition> {
-        if !self.is_repairing() || next < self.resent.end {
-            return None;
-        }
-        self.phase = Phase::Repair(RepairStep::Sent);
-        Some(self.resent.resume)
-    }
-
-    /// What `span` contains, a part of a gap, was sent again behind everything before `sent_to`, or requested
-    /// again if it is of responses.
-    pub(crate) fn on_gap_repaired(
-        &mut self,
-        span: Range<u64>,
-        is_response: bool,
-        sent_to: u64,
-        now: Instant,
-    ) {
-        if !is_response {
-            self.resent.end = span.end;
-            self.keeping.on_resent(span.end);
-        }
-        self.rtt.discard_sample_in(&span);
-        self.lateness.on_loss();
-        let known = self.known();
-        known.repaired += span.end - span.start;
-        known.gaps.on_repaired(span, sent_to, now);
-    }
-}
-
-/// Timeouts.
-impl LossRecovery {
-    /// The probe timeout expired.
-    pub(crate) fn on_probe_timeout(&mut self, send: &SendState, now: Instant) -> Action {
-        if send.in_flight() == 0 || self.is_in_rnr_wait() {
-            return Action::None;
-        }
-        if matches!(self.phase, Phase::Repair(RepairStep::Waits | RepairStep::NextWaits)) {
-            return Action::Repair(1);
-        }
-        if let Some(known) = &mut self.known {
-            known.gaps.expire(now);
-        }
-        if self.has_gaps_due(send.reads()) {
-            return Action::None;
-        }
-        let at = self.probe_deadline(self.probe_base);
-        if at > now {
-            // Before that no packet requested a response.
-            return Action::WaitForResponse(at);
-        }
-        let is_first = self.retries.on_probe_timeout();
-        if self.probe_instead(send) {
-            return Action::None;
-        }
-        if self.is_selective() && is_first {
-            self.known().gaps.expire_all();
-            return Action::None;
-        }
-        self.retries.naks = NakHandling::NoRetryCost;
-        Action::GoBack { cause: RetransmitCause::ProbeTimeout, has_cost: false }
-    }
-
-    /// Returns true, and a probe is due, if one can be sent instead of all packets.
-    //= rule rc-tail-loss-probe: RFC 8985 section 7
-    //# At the first probe timeout the last packet is sent again, instead of all.
-    pub(crate) fn probe_instead(&mut self, send: &SendState) -> bool {
-        let may_probe = self.is_open() && send.last_in_flight().is_some();
-        if may_probe {
-            self.phase = Phase::Probe(ProbeStep::Due);
-        }
-        may_probe
-    }
-
-    /// The local ACK timeout expired.
-    pub(crate) fn on_ack_timeout(&mut self) -> Action {
-        if !self.retries.spend() {
-            return Action::GiveUp(CompletionStatus::RetryExceeded);
-        }
-        self.retries.naks = NakHandling::NoRetryCost;
-        Action::GoBack { cause: RetransmitCause::AckTimeout, has_cost: true }
-    }
-
-    /// The local ACK timeout expired, and nothing could be sent before.
-    pub(crate) fn on_unsent_timeout(&mut self) -> Action {
-        if self.retries.spend() {
-            return Action::None;
-        }
-        Action::GiveUp(CompletionStatus::RetryExceeded)
-    }
-
-    /// The wait that an RNR NAK requires has passed.
-    pub(crate) fn on_rnr_timeout(&mut self) -> Action {
-        if !self.is_in_rnr_wait() {
-            return Action::None;
-        }
-        //= also rc-rnr-then-nak
-        self.retries.naks = NakHandling::NoRetryCost;
-        Action::GoBack { cause: RetransmitCause::RnrTimeout, has_cost: false }
-    }
-}
-
-/// Responses of the peer.
-impl LossRecovery {
-    /// Everything before `to` is acknowledged, some of it for the first time; `send` is as it was before.
-    /// `is_telling`: not by a response with data, which does not show what of the packets behind it has
-    /// arrived.
-    #[inline]
-    pub(crate) fn on_acknowledged(
-        &mut self,
-        to: u64,
-        is_telling: bool,
-        send: &SendState,
-        params: &QpParams,
-        now: Instant,
-    ) -> Acknowledged {
-        //= rule rc-retries-reset: InfiniBand, clause not known; rxe_comp.c: reset_retry_counters
-        //# Progress gives the retries back.
-        self.retries = Retries::new(params);
-        if self.phase == Phase::Open {
-            self.rtt.on_acknowledged(to, now);
-            return Acknowledged::default();
-        }
-        self.on_acknowledged_after_loss(to, is_telling, send, now)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn on_acknowledged_after_loss(
-        &mut self,
-        to: u64,
-        is_telling: bool,
-        send: &SendState,
-        now: Instant,
-    ) -> Acknowledged {
-        let next = send.next();
-        // The peer has nothing beyond what was just sent again.
-        let was_lost = is_telling
-            && self.phase == Phase::GoBackN(Trigger::ProbeTimeout)
-            && to <= next
-            && to < send.max_sent();
-        self.note_evidence(to, next);
-        let repair = if is_telling { self.partial_ack_repair(to, next) } else { None };
-        let resume = match is_telling {
-            true => self.undo_retransmission(to, send, now),
-            false => self.undo_nak(to, next, now),
-        };
-        if self.is_selective() {
-            self.known().repaired = 0;
-            self.note_gaps(0..to, [], now);
-        }
-        if was_lost {
-            self.rtt.discard_sample();
-        }
-        self.rtt.on_acknowledged(to, now);
-        if self.phase != Phase::Open {
-            self.advance_phase(to, is_telling, now);
-        }
-        Acknowledged { was_lost, resume, repair }
-    }
-
-    /// Everything before `to` is acknowledged: the phase continues, or ends.
-    fn advance_phase(&mut self, to: u64, is_telling: bool, now: Instant) {
-        if self.phase == Phase::Repair(RepairStep::Waits) {
-            let late = now.saturating_since(self.resent.at).as_nanos();
-            self.lateness.on_late(u64::try_from(late).unwrap_or(u64::MAX));
-        }
-        let is_continued = match self.phase {
-            Phase::Repair(RepairStep::Sends | RepairStep::Sent) => to < self.resent.end,
-            // Without a round trip a late packet is known by what the peer has beyond it.
-            Phase::GoBackN(Trigger::Nak) => {
-                to < self.resent.resume.seq && !(is_telling && self.rtt.is_known())
-            }
-            // Until no gap is left.
-            Phase::Selective => true,
-            _ => false,
-        };
-        if !is_continued {
-            self.phase = Phase::Open;
-        } else if self.phase == Phase::GoBackN(Trigger::Nak) && to >= self.resent.end {
-            self.resent.packets = self.resent.packets.saturating_mul(RESENT_GROWTH);
-        }
-    }
-
-    /// Returns the packets to send again if an ACK up to `to` shows that the next one is missing:
-    /// it was sent before the repair, or before the go-back-N, that has arrived.
-    fn partial_ack_repair(&mut self, to: u64, next: u64) -> Option<u32> {
-        let (sent_again, packets) = match self.phase {
-            Phase::GoBackN(Trigger::Nak) if to > next && self.peer_keeps() => (next, 0),
-            Phase::Repair(RepairStep::Sends | RepairStep::Sent | RepairStep::NextWaits) => {
-                (self.resent.end, self.resent.packets)
-            }
-            _ => return None,
-        };
-        if to < sent_again || to >= self.resent.resume.seq {
-            return None;
-        }
-        let has_kept = to > sent_again;
-        self.keeping.on_repair_arrived(has_kept);
-        Some(if has_kept { 1 } else { (2 * packets).clamp(1, MAX_REPAIR) })
-    }
-
-    /// An ACK was not beyond what was sent before a repair: the next `packets` are missing too.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn on_partial_ack(
-        &mut self,
-        packets: u32,
-        send: &SendState,
-        now: Instant,
-    ) -> Action {
-        if send.reads().find(send.unacked()).is_some() {
-            // Its response may be on its way.
-            return Action::None;
-        }
-        if !self.peer_keeps() {
-            self.retries.naks = NakHandling::Ignore;
-            return Action::GoBack { cause: RetransmitCause::SequenceNak, has_cost: false };
-        }
-        match self.wait_after_partial_ack(now) {
-            Some(until) => Action::Wait(until),
-            None => Action::Repair(packets),
-        }
-    }
-
-    /// Returns the instant until which the packet behind a partial ACK may arrive by itself: it was
-    /// sent before the repair, but the ACK may not be one to the repair.
-    fn wait_after_partial_ack(&mut self, now: Instant) -> Option<Instant> {
-        if !self.rtt.is_known() {
-            return None;
-        }
-        let nanos = self.rtt.smoothed_nanos() + self.lateness.expected_nanos(&self.rtt);
-        let until = self.resent.at + Duration::from_nanos(nanos);
-        if until <= now {
-            return None;
-        }
-        self.phase = Phase::Repair(RepairStep::NextWaits);
-        Some(until)
-    }
-
-    /// Returns the position to resume if an ACK up to `to` shows that less is missing than is sent again: a
-    /// probe timeout was too early, or the peer keeps packets.
-    fn undo_retransmission(
-        &mut self,
-        to: u64,
-        send: &SendState,
-        now: Instant,
-    ) -> Option<SendPosition> {
-        let next = send.next();
-        // Then the packet that was missing has arrived by itself.
-        let is_early = !self.rtt.may_respond_to(self.resent.at, now);
-        let is_undone = match self.phase {
-            Phase::GoBackN(Trigger::ProbeTimeout) => to > next,
-            Phase::GoBackN(Trigger::Nak) => {
-                self.peer_keeps() && (to > next || (is_early && to > send.unacked() + 1))
-            }
-            Phase::Repair(RepairStep::Sends) => to >= self.resent.end,
-            _ => false,
-        };
-        self.undo_if(is_undone, to)
-    }
-
-    /// Returns the position to resume if the peer has executed what is before `to`, and keeps packets:
-    /// after a NAK only what is before `next` was sent again, just now.
-    fn undo_nak(&mut self, to: u64, next: u64, now: Instant) -> Option<SendPosition> {
-        let is_early = !self.rtt.may_respond_to(self.resent.at, now);
-        let is_undone = to > next || (is_early && to > self.resent.end);
-        let is_after_nak = self.phase == Phase::GoBackN(Trigger::Nak);
-        self.undo_if(is_after_nak && is_undone && self.peer_keeps(), to)
-    }
-
-    fn undo_if(&mut self, is_undone: bool, to: u64) -> Option<SendPosition> {
-        if !is_undone || to > self.resent.resume.seq {
-            return None;
-        }
-        self.phase = Phase::Open;
-        Some(self.resent.resume)
-    }
-
-    fn note_evidence(&mut self, to: u64, next: u64) {
-        if self.phase == Phase::GoBackN(Trigger::Nak) {
-            self.keeping.on_executed_after_nak(to, next, self.resent.resume.seq);
-        }
-    }
-
-    /// A NAK for the oldest packet, `seq`, arrived, or a response behind a missing one.
-    pub(crate) fn on_nak(
-        &mut self,
-        cause: RetransmitCause,
-        seq: u64,
-        send: &SendState,
-        now: Instant,
-    ) -> Action {
-        let has_cost = match self.retries.naks {
-            NakHandling::CountRetry => true,
-            NakHandling::NoRetryCost => false,
-            //= rule rc-rnr-then-nak: rxe_resp.c: check_psn
-            //# A sequence NAK that follows an RNR NAK is for what was sent behind it, and costs no retry: neither
-            //# while the requester waits nor after that.
-            NakHandling::Ignore | NakHandling::RnrWait => return Action::None,
-        };
-        let is_kept = cause == RetransmitCause::SequenceNak && self.peer_keeps();
-        if is_kept {
-            // Right behind a repair it shows that the peer keeps nothing; then it gets everything again.
-            self.keeping.on_repair_arrived(seq != self.resent.end);
-        }
-        if has_cost && !self.retries.spend() {
-            return Action::GiveUp(CompletionStatus::RetryExceeded);
-        }
-        self.retries.naks = NakHandling::Ignore;
-        // Where everything is about to be sent again a repair has nothing to resume.
-        if !is_kept || !self.peer_keeps() || send.in_flight() == 0 {
-            return Action::GoBack { cause, has_cost };
-        }
-        if self.may_be_selective() && (self.is_selective() || self.peer_reports()) {
-            return self.on_gap(seq, now);
-        }
-        self.resent.at = now;
-        if !self.rtt.is_known() {
-            return Action::Repair(1);
-        }
-        let wait = self.lateness.expected_nanos(&self.rtt);
-        self.lateness.on_loss();
-        self.phase = Phase::Repair(RepairStep::Waits);
-        Action::Wait(now + Duration::from_nanos(wait))
-    }
-
-    /// The peer, which keeps packets, misses packet `seq`.
-    pub(crate) fn on_gap(&mut self, seq: u64, now: Instant) -> Action {
-        let gap = seq..seq + 1;
-        self.note_gaps(gap.clone(), [gap], now);
-        Action::RepairGaps
-    }
-
-    /// The peer has no receive for the oldest packet, and asks to wait for so long.
-    pub(crate) fn on_rnr_nak(&mut self, wait: Duration, params: &QpParams, now: Instant) -> Action {
-        if self.is_in_rnr_wait() {
-            return Action::None;
-        }
-        if !self.retries.begin_rnr_wait(params) {
-            return Action::GiveUp(CompletionStatus::RnrRetryExceeded);
-        }
-        Action::WaitForReceive(now + wait)
-    }
-
-    /// A response to `seq` arrived twice: what was taken for lost was late, unless it was sent before a
-    /// go-back-N.
-    #[cold]
-    pub(crate) fn on_duplicate(&mut self, seq: u64) {
-        if seq >= self.resent.resume.seq {
-            self.lateness.on_spurious_repair(&self.rtt);
-        }
-    }
-}
-
 /// Gaps, and what the peer has executed behind them.
 impl LossRecovery {
     /// What is known of gaps, made if nothing was.
@@ -819,19 +290,6 @@ impl LossRecovery {
     /// Takes the NAK for packet `unacked`, before which nothing is missing now.
     pub(crate) fn take_deferred_nak(&mut self, unacked: u64) -> Option<DeferredNak> {
         self.known.as_mut()?.take_deferred(unacked)
-    }
-
-    /// The peer has executed everything before `to`, though not all is acknowledged yet. Returns the position
-    /// to resume if less is missing than is sent again.
-    pub(crate) fn on_executed(
-        &mut self,
-        to: u64,
-        send: &SendState,
-        now: Instant,
-    ) -> Option<SendPosition> {
-        self.rtt.on_acknowledged(to, now);
-        self.note_evidence(to, send.next());
-        self.undo_nak(to, send.next(), now)
     }
 
     /// As [`on_executed`](Self::on_executed), once the requester has resumed: returns the span in which
