@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod fabric;
+mod flows;
 mod ladder;
 mod lesson;
 mod packet_label;

@@ -1,6 +1,5 @@
 //! Flows of engines over a fabric with queues, marks and pauses: scenarios for the command line.
 
-mod flows;
 mod plot;
 mod results;
 mod run;

@@ -12,15 +12,19 @@ use roce_transport::{
 use roce_wire::PathMtu;
 use thiserror::Error;
 
-use super::flows::{Flows, MAX_POSTED};
 use super::{
     FabricControl, FabricReport, FabricResults, FabricSample, FabricScenario, FabricWorkload,
     FlowResult, FlowSpec, HEADERS, QueueStats, Recovery,
 };
+use crate::flows::{Flow, FlowPlan, Flows};
 use crate::ring::{Ring, RingError, RingOptions};
 
 /// Most flows of a scenario; each has a connection of its own.
 pub(super) const MAX_FLOWS: usize = 1 << 15;
+/// Bytes of a message.
+const MESSAGE_BYTES: u32 = 64 << 10;
+/// Messages that a sender posts ahead.
+const MAX_POSTED: u32 = 64;
 /// Class of data.
 const DATA_CLASS: usize = 3;
 /// Class of CNPs.
@@ -85,7 +89,13 @@ impl FabricScenario {
                 if specs.len() > MAX_FLOWS {
                     return Err(FabricError::TooManyFlows);
                 }
-                Programs::Flows(Flows::new(&mut world, specs, options))
+                let plans = specs.iter().map(|spec| FlowPlan {
+                    hosts: [spec.from, spec.to],
+                    bytes: spec.bytes,
+                    message: MESSAGE_BYTES,
+                    start: spec.start,
+                });
+                Programs::Flows(Flows::new(&mut world, plans, options, MAX_POSTED))
             }
         };
         let limit = Instant::default() + self.limit;
@@ -236,21 +246,36 @@ impl Programs {
 
     fn start_due(&mut self, world: &mut World) -> Result<(), FabricError> {
         match self {
-            Self::Flows(flows) => Ok(flows.start_due(world)?),
+            Self::Flows(flows) => {
+                while flows.start_due(world)?.is_some() {}
+                Ok(())
+            }
             Self::Ring(..) => Ok(()),
         }
     }
 
     fn progress(&mut self, world: &mut World) -> Result<(), FabricError> {
         match self {
-            Self::Flows(flows) => Ok(flows.progress(world)?),
+            Self::Flows(flows) => {
+                for host in 0..world.hosts().len() {
+                    while flows.complete_next(world, host)?.is_some() {}
+                }
+                Ok(())
+            }
             Self::Ring(ring, _) => Ok(ring.progress(world)?),
         }
     }
 
     fn results(&self, ranks: usize) -> Vec<FlowResult> {
         match self {
-            Self::Flows(flows) => flows.results(),
+            Self::Flows(flows) => {
+                let result = |flow: &Flow| {
+                    let FlowPlan { hosts: [from, to], bytes, start, .. } = flow.plan;
+                    let spec = FlowSpec { from, to, bytes, start };
+                    FlowResult { spec, delivered: flow.acknowledged, finished: flow.finished }
+                };
+                flows.all().iter().map(result).collect()
+            }
             Self::Ring(ring, bytes) => {
                 let result = |rank| {
                     let finished = ring.rank_done_at(rank);
