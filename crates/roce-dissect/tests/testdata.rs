@@ -35,6 +35,7 @@ fn for_each_packet(path: &Path, mut on_packet: impl FnMut(&Packet<'_>)) {
     }
 }
 
+//= test wire-opcodes
 #[test]
 fn every_recorded_packet_is_correct_and_its_connection_has_no_problem() {
     let mut packets = 0;

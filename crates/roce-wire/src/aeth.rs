@@ -224,6 +224,16 @@ mod tests {
         assert_eq!(Credits::new(32), None);
     }
 
+    //= test wire-credits
+    #[test]
+    fn from_code_4_on_a_code_counts_twice_as_many_as_the_one_two_before() {
+        assert_eq!([0, 1, 2, 3].map(|code| Credits(code).count()), [0, 1, 2, 3].map(Some));
+        for code in 4..31 {
+            let before = Credits(code - 2).count().unwrap();
+            assert_eq!(Credits(code).count(), Some(2 * before), "code {code}");
+        }
+    }
+
     #[test]
     fn an_encodable_count_is_encoded_exactly() {
         for code in 0..31 {

@@ -254,6 +254,7 @@ mod tests {
         }
 
         //= test wire-bth
+        //= test wire-pad
         #[test]
         fn written_headers_are_parsed_unchanged(
             code in (0u8..=0xff).prop_filter_map("unknown", |b| KnownOpcode::new(Opcode(b))),

@@ -66,6 +66,17 @@ mod tests {
         assert_eq!(RnrTimer(31).duration(), Duration::from_micros(491_520));
     }
 
+    //= test wire-rnr-timer
+    #[test]
+    fn from_code_4_on_a_code_waits_twice_as_long_as_the_one_two_before() {
+        assert_eq!(RnrTimer(2).duration(), Duration::from_micros(20));
+        assert_eq!(RnrTimer(3).duration(), Duration::from_micros(30));
+        for code in 4..32 {
+            let before = RnrTimer(code - 2).duration();
+            assert_eq!(RnrTimer(code).duration(), 2 * before, "code {code}");
+        }
+    }
+
     #[test]
     fn every_code_is_the_shortest_of_at_least_its_own_duration() {
         for code in 0..32 {

@@ -51,6 +51,7 @@ fn a_packet_of_rxe_over_ipv6_is_read_and_its_icrc_is_right() {
 //= test icrc-byte-order
 //= test wire-dont-fragment
 //= test wire-bth
+//= test wire-pad
 #[test]
 fn what_we_send_is_bit_for_bit_what_rxe_sends() {
     let send = sealed(&ipv4(), 0x1234, &headers_of(opcode::RC_SEND_ONLY), b"hello");
