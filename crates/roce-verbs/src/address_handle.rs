@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::datagram_source::DatagramSource;
-use crate::device::resolve;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::path::{AddressVector, Path};
+use crate::path::{AddressVector, Path, resolve};
+use crate::protection_domain::ProtectionDomain;
 
 /// The address of a host to which datagrams are sent; as `ibv_ah`.
 ///
@@ -41,6 +41,54 @@ use crate::path::{AddressVector, Path};
 pub struct AddressHandle {
     path: Path,
     pd: PdHandle,
+}
+
+impl ProtectionDomain {
+    /// Makes an address handle, to which queue pairs of this domain send datagrams; as
+    /// `ibv_create_ah`. Resolves the address, which may take as long as
+    /// [`Device::resolve`](crate::Device::resolve) says.
+    ///
+    /// # Errors
+    /// As [`Device::resolve`](crate::Device::resolve).
+    pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle, Error> {
+        AddressHandle::new(&self.driver, self.handle, vector)
+    }
+
+    /// Makes an address handle to the sender of a datagram; as `ibv_create_ah_from_wc`. `grh` are the
+    /// first 40 bytes of its receive. The handle sends from the address to which the datagram came,
+    /// with its traffic class and flow label.
+    ///
+    /// # Errors
+    /// [`Error::NotADatagram`] where completion or bytes are not those of a datagram;
+    /// [`Error::AddressGone`] where its destination is no usable address any more; otherwise as
+    /// [`create_ah`](Self::create_ah).
+    ///
+    /// ```no_run
+    /// use roce_verbs::{Completion, GRH_LEN, MemoryRegion, ProtectionDomain, QueuePair};
+    /// use roce_verbs::{SendOperation, SendWr};
+    ///
+    /// /// Answers a datagram whose receive is at the start of `region`.
+    /// fn answer(
+    ///     pd: &ProtectionDomain,
+    ///     qp: &QueuePair,
+    ///     region: &MemoryRegion,
+    ///     received: &Completion,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut grh = [0; GRH_LEN];
+    ///     region.read(0, &mut grh)?;
+    ///     let sender = pd.create_ah_from_completion(received, &grh)?;
+    ///     let pong = SendWr::inline(1, SendOperation::send(), b"pong");
+    ///     let qpn = received.source_qpn.ok_or("not a datagram")?;
+    ///     Ok(qp.post_send_to([pong], &sender, qpn, 0x1111_1111)?)
+    /// }
+    /// ```
+    pub fn create_ah_from_completion(
+        &self,
+        completion: &Completion,
+        grh: &[u8; GRH_LEN],
+    ) -> Result<AddressHandle, Error> {
+        AddressHandle::of_sender(&self.driver, self.handle, completion, grh)
+    }
 }
 
 impl AddressHandle {

@@ -9,6 +9,8 @@ use std::sync;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use roce_transport::Completion;
+
 use self::reports::{Shared, Waiter};
 use crate::completion_queue::{CompletionQueue, inner};
 use crate::driver::Driver;
@@ -134,6 +136,27 @@ impl CompletionChannel {
             }
             // A report since the poll above has left its permit here.
             self.shared.reported.notified().await;
+        }
+    }
+}
+
+impl CompletionQueue {
+    /// Waits for the next completion without holding a thread: for tokio.
+    ///
+    /// Needs a queue that was made with a channel of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without a channel; [`Error::Forked`] in a child process.
+    pub async fn next_async(&self, channel: &CompletionChannel) -> Result<Completion, Error> {
+        if !self.reports_on(&channel.shared) {
+            return Err(Error::NoChannel);
+        }
+        loop {
+            if let Some(completion) = self.poll_one() {
+                return Ok(completion);
+            }
+            self.arm(false);
+            channel.wait_async().await?;
         }
     }
 }

@@ -14,7 +14,7 @@ use roce_transport::{Completion, CqHandle};
 
 use self::inner::armed;
 pub(crate) use self::inner::{Inner, Report};
-use crate::channel::{CompletionChannel, reports};
+use crate::channel::reports;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::events::EventQueue;
@@ -67,9 +67,9 @@ impl CompletionQueue {
         events: Arc<EventQueue>,
         handle: CqHandle,
         capacity: usize,
-        channel: Option<&CompletionChannel>,
+        channel: Option<&Arc<reports::Shared>>,
     ) -> Self {
-        let channel = channel.map(|channel| Arc::clone(channel.shared()));
+        let channel = channel.cloned();
         let inner = Arc::new_cyclic(|this| Inner::new(this, handle, capacity, channel, events));
         if inner.channel.is_some() {
             driver.add_notifying(&inner);
@@ -80,6 +80,11 @@ impl CompletionQueue {
     /// Returns the queue of a report that the program fetches.
     pub(crate) fn of_report(report: Report, driver: Arc<Driver>) -> Self {
         Self { inner: report.fetch(), driver }
+    }
+
+    /// Returns true if the queue reports on this channel.
+    pub(crate) fn reports_on(&self, channel: &Arc<reports::Shared>) -> bool {
+        self.inner.channel.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, channel))
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -243,26 +248,6 @@ impl CompletionQueue {
             if deadline.is_some_and(|at| std::time::Instant::now() >= at) {
                 return None;
             }
-        }
-    }
-
-    /// Waits for the next completion without holding a thread: for tokio.
-    ///
-    /// Needs a queue that was made with a channel of its own.
-    ///
-    /// # Errors
-    /// [`Error::NoChannel`] without a channel; [`Error::Forked`] in a child process.
-    pub async fn next_async(&self, channel: &CompletionChannel) -> Result<Completion, Error> {
-        let ours = self.inner.channel.as_ref();
-        if !ours.is_some_and(|ours| Arc::ptr_eq(ours, channel.shared())) {
-            return Err(Error::NoChannel);
-        }
-        loop {
-            if let Some(completion) = self.poll_one() {
-                return Ok(completion);
-            }
-            self.arm(false);
-            channel.wait_async().await?;
         }
     }
 }

@@ -3,10 +3,9 @@
 use roce_transport::{AccessFlags, AckTimeout, ModifyError, QpAttributes, QpState, Service};
 use roce_wire::{Gid, PathMtu, Psn, Qpn, RnrTimer};
 
-use crate::device::resolve;
 use crate::error::Error;
 use crate::exchange::QpDest;
-use crate::path::AddressVector;
+use crate::path::{AddressVector, resolve, usable_gid};
 use crate::queue_pair::QueuePair;
 
 /// The parameters of a connection; the defaults are those of `ibv_rc_pingpong`, with all remote
@@ -85,7 +84,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::NoSuchGid`], [`Error::NoAddress`], [`Error::Forked`].
     pub fn dest(&self, gid_index: Option<u8>) -> Result<QpDest, Error> {
-        let gid = crate::device::usable_gid(&self.driver, gid_index)?.gid;
+        let gid = usable_gid(&self.driver, gid_index)?.gid;
         Ok(QpDest { qpn: self.number(), psn: self.first_psn(), gid })
     }
 
@@ -167,7 +166,7 @@ impl QueuePair {
         gid: Gid,
         options: &ConnectOptions,
     ) -> Result<(), Error> {
-        let row = crate::device::usable_gid(&self.driver, options.gid_index)?;
+        let row = usable_gid(&self.driver, options.gid_index)?;
         let vector = AddressVector {
             traffic_class: options.traffic_class,
             hop_limit: options.hop_limit,

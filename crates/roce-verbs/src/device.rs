@@ -5,26 +5,24 @@ mod wrapping;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use roce_engine::{EngineParts, GidEntry, PathEntry};
+use roce_engine::{EngineParts, GidEntry};
 use roce_io::{
-    AfPacketConfig, CaptureFile, FaultConfig, FaultEvent, FaultScript, Filter, GsoMode,
-    InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig, QpnBlocks, ReceiveMode,
-    interfaces,
+    AfPacketConfig, CaptureFile, FaultEvent, FaultScript, Filter, InterfaceInfo, InterfaceKind,
+    PortReservation, PortReservationConfig, QpnBlocks, interfaces,
 };
 use roce_transport::congestion::CongestionConfig;
-use roce_transport::{
-    AsyncEvent, CqHandle, Endpoint, EndpointConfig, ModifyError, PathAttributes, PdHandle,
-};
-use roce_wire::{MacAddr, OuterHeaders};
+use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
+use roce_wire::MacAddr;
 
 use self::wrapping::{Wrapping, fault_script, open_capture};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
+use crate::device_config::{DeviceConfig, PeersInRun};
+use crate::device_state::DeviceState;
 use crate::driver::{Driver, SleepSet};
 use crate::engine::{Engine, Objects};
 use crate::error::Error;
@@ -32,11 +30,10 @@ use crate::events::EventQueue;
 use crate::exit;
 use crate::fork::{self, PerProcess};
 use crate::idle_sockets::ReusedSocket;
-use crate::path::{AddressVector, Path};
+use crate::path::{AddressVector, Path, resolve};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
-use crate::thread_placement::ThreadPlacement;
-use crate::trace::{Trace, TraceObserver};
+use crate::trace::TraceObserver;
 
 /// An interface that carries RoCE, or could.
 #[derive(Clone, Debug)]
@@ -59,94 +56,6 @@ impl DeviceInfo {
     pub(crate) fn mac(&self) -> MacAddr {
         MacAddr(self.interface.mac.unwrap_or_default())
     }
-}
-
-/// The configuration of a device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeviceConfig {
-    /// Whether to send trains: runs of packets that the kernel carries as one frame.
-    pub gso: GsoMode,
-    /// How frames are received.
-    pub receive: ReceiveMode,
-    /// File to record all packets in, as pcapng, those between queue pairs of one device included.
-    /// Packets are added to those that it has; several devices and processes may write to one file.
-    /// Each packet is in the file before it is sent or handled.
-    pub capture: Option<PathBuf>,
-    /// Faults to inject into the packets of the device, those between its own queue pairs included.
-    pub faults: Option<FaultConfig>,
-    /// Whether the scripted faults go on where they are when this process opens a device again, and
-    /// count the packets of all its devices together. Default: each opened device begins anew.
-    pub faults_of_process: bool,
-    /// Peers that inject the same faults and record in the same capture. Default: none.
-    pub peers: PeersInRun,
-    /// Whether of the packets between such peers the receiver records those that are not lost on purpose:
-    /// then the capture shows what a switch between them did. Default: their sender records them.
-    pub capture_at_receiver: bool,
-    /// Longest time that the device's thread and waiting programs spin before they sleep. A thread
-    /// spins for all of it if its last sleep was shorter than that, and otherwise for a tenth. A
-    /// sleeping thread notices a packet some 10 to 50 µs late. On a processor that other threads use
-    /// up no thread spins. Default 200 µs.
-    pub spin: Duration,
-    /// CPU and scheduling class of the device's own thread. By default it runs on any CPU, whatever
-    /// the thread that opens the device is bound to.
-    pub thread: ThreadPlacement,
-    /// Trace that records the events of the device. Default: none.
-    pub trace: Option<Trace>,
-    /// Congestion control. The rate of the link, where it is known, is its line rate.
-    pub congestion: CongestionConfig,
-    /// Rate of the link in bits per second, at least 1, for the durations of its pauses and for
-    /// congestion control. Default: the speed of the interface. Where it has none, pauses are ignored,
-    /// and congestion control assumes 10 Gbit/s. The speed that an interface in software (a veth, a tap,
-    /// a bridge, a VLAN) makes up counts for congestion control alone: a neighbour there could otherwise
-    /// hold all classes.
-    pub link_rate: Option<u64>,
-    /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
-    /// such packets. Default 4 MiB.
-    pub max_reorder_bytes: usize,
-    /// File in which the device publishes its counters for other processes: one line with name and
-    /// value for each, four times a second as long as they change, and when the device or the
-    /// process ends. The counters of a device that this process opens again go on. The name gets `.1`
-    /// or the next number behind it for which there is no file yet. Default: none.
-    pub counter_file: Option<PathBuf>,
-    /// Whether each round that received, sent or completed anything publishes the counters before it
-    /// delivers completions: then nothing is missing when the process ends in whatever way. It costs
-    /// some microseconds a round.
-    pub counters_each_round: bool,
-}
-
-impl Default for DeviceConfig {
-    fn default() -> Self {
-        Self {
-            gso: GsoMode::Auto,
-            receive: ReceiveMode::default(),
-            capture: None,
-            faults: None,
-            faults_of_process: false,
-            peers: PeersInRun::None,
-            capture_at_receiver: false,
-            spin: Duration::from_micros(200),
-            thread: ThreadPlacement::default(),
-            trace: None,
-            congestion: CongestionConfig::default(),
-            link_rate: None,
-            max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
-            counter_file: None,
-            counters_each_round: false,
-        }
-    }
-}
-
-/// Peers of a device that inject the same faults and record in the same capture, so that each packet
-/// meets them once: the sender of a packet between such devices does both, its receiver neither.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeersInRun {
-    /// None: faults are injected into packets of both directions, and both are recorded.
-    #[default]
-    None,
-    /// Those of other processes of this host.
-    ThisHost,
-    /// All.
-    All,
 }
 
 /// An interface opened to speak RoCEv2; as `ibv_context`.
@@ -206,25 +115,8 @@ pub struct Device {
     events: Arc<EventQueue>,
 }
 
-/// The state of a device besides its engine.
-#[derive(Debug)]
-pub(crate) struct DeviceState {
-    config: DeviceConfig,
-    capture: Option<CaptureFile>,
-    script: Option<FaultScript>,
-    next_handle: AtomicU32,
-    pub(crate) observer: TraceObserver,
-    _port_holder: PortReservation,
-}
-
 /// The key of an engine in this process: network namespace and interface.
 type EngineKey = (u64, u32);
-
-impl DeviceState {
-    pub(crate) fn config(&self) -> &DeviceConfig {
-        &self.config
-    }
-}
 
 /// The devices open in this process. A child after `fork` has opened none.
 static OPEN_DEVICES: PerProcess<Mutex<HashMap<EngineKey, Weak<Driver>>>> = PerProcess::new();
@@ -262,7 +154,7 @@ impl Device {
             return Self::context_of(driver);
         }
         let driver = Arc::new(open_driver(interface, config)?);
-        exit::stop_at_exit();
+        exit::run_at_exit(stop_at_exit);
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
         }
@@ -347,7 +239,8 @@ impl Device {
         }
         let handle = CqHandle(self.next_handle());
         let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
-        let queue = CompletionQueue::new(driver, events, handle, capacity, channel);
+        let queue =
+            CompletionQueue::new(driver, events, handle, capacity, channel.map(|it| it.shared()));
         let mut engine = self.driver().engine()?;
         // Queues without users are removed when new ones come.
         engine.consumer.queues.retain(|_, queue| queue.is_used());
@@ -489,7 +382,7 @@ impl Device {
 /// Sends delayed ACKs and held posts of all devices of this process, publishes their counters, writes
 /// their captures and ends their threads. Waits at most `limit` for locks and threads. For the end of
 /// the process: it closes no device.
-pub(crate) fn stop_all(limit: Duration) {
+fn stop_all(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
     let drivers: Vec<_> = loop {
@@ -513,6 +406,21 @@ pub(crate) fn stop_all(limit: Duration) {
         // Another thread may have dropped all other references meanwhile; the process closes it.
         std::mem::forget(driver);
     }
+}
+
+/// Longest time that `exit` waits for locks that other threads hold, for interfaces and threads.
+const MAX_EXIT_WAIT: Duration = Duration::from_millis(500);
+
+/// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has seen and
+/// the requests that it has posted. A device that the program has leaked, or keeps in a static, is never
+/// dropped.
+///
+/// Then it ends the devices' threads: handlers and destructors that run later may free memory that a
+/// peer still writes into. Only their own calls run rounds, those that wait for events included: a
+/// thread that sleeps in one is woken, and drives the device from then on.
+extern "C" fn stop_at_exit() {
+    // A panic must not abort a process that exits. The runtime prints it.
+    let _outcome = std::panic::catch_unwind(|| stop_all(MAX_EXIT_WAIT));
 }
 
 /// Opens the sockets of a device and starts its threads.
@@ -589,39 +497,4 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         _port_holder: port_reservation,
     };
     Driver::new(engine, port, device)
-}
-
-/// Returns the row with this number, or the default row, if its address is usable.
-pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry, Error> {
-    let interface = || driver.port().name().to_owned();
-    let engine = driver.engine()?;
-    let index = match index.or_else(|| engine.gids.default_index()) {
-        Some(index) => index,
-        None => return Err(Error::NoAddress { interface: interface() }),
-    };
-    engine.gids.usable(index).ok_or_else(|| Error::NoSuchGid { index, interface: interface() })
-}
-
-/// See [`Device::resolve`].
-pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Path, Error> {
-    if vector.max_rate == Some(0) {
-        return Err(ModifyError::OutOfRange { attribute: "max_rate" }.into());
-    }
-    let row = usable_gid(driver, Some(vector.gid_index))?;
-    let (own, peer) = (row.gid.ip(), vector.destination.ip());
-    if own.is_ipv4() != peer.is_ipv4() {
-        return Err(Error::FamiliesDiffer { index: row.index, own, peer });
-    }
-    let outer = OuterHeaders {
-        traffic_class: vector.traffic_class,
-        hop_limit: vector.hop_limit,
-        flow_label: vector.flow_label,
-        ..OuterHeaders::new(own, peer)
-    };
-    let entry = PathEntry::new(outer);
-    let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
-    let handle = driver.resolve(entry)?;
-    let max_rate = vector.max_rate;
-    let attributes = PathAttributes { handle, local: own, remote: peer, max_rate };
-    Ok(Path::new(Arc::clone(driver), attributes))
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::PeersInRun;
+use crate::device_config::PeersInRun;
 
 /// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
 pub const DEVICES: &str = "ROCE_DEVICES";

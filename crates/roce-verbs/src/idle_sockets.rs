@@ -17,7 +17,7 @@ use roce_io::{
     ParkedSocket, RxFrame, TxFrame,
 };
 
-use crate::driver::set_up_background_thread;
+use crate::background_thread::set_up_background_thread;
 use crate::fork::{Generation, PerProcess};
 use crate::thread_placement::ThreadPlacement;
 

@@ -44,14 +44,18 @@
 #![deny(unsafe_code)]
 
 mod address_handle;
+mod background_thread;
 mod channel;
 mod completion_queue;
 mod connect;
 mod counter_file;
 mod datagram_source;
 mod device;
+mod device_config;
+mod device_state;
 mod driver;
 mod engine;
+mod engine_lock;
 pub mod environment;
 mod error;
 #[cfg(test)]
@@ -97,7 +101,8 @@ pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
 pub use datagram_source::DatagramSource;
-pub use device::{Device, DeviceConfig, DeviceInfo, PeersInRun};
+pub use device::{Device, DeviceInfo};
+pub use device_config::{DeviceConfig, PeersInRun};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};

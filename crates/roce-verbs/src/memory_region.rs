@@ -3,10 +3,12 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use roce_transport::{AccessFlags, Sge};
+use roce_engine::Registration;
+use roce_transport::{Access, AccessFlags, MemoryFault, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::fork;
 use crate::protection_domain::ProtectionDomain;
 use crate::region::Mapping;
 pub use crate::region::Pages;
@@ -249,8 +251,137 @@ impl MemoryRegion {
     }
 }
 
+impl ProtectionDomain {
+    /// Allocates `len` zeroed bytes, page-aligned, and registers them.
+    ///
+    /// # Errors
+    /// As [`register_with`](Self::register_with).
+    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion, Error> {
+        self.register_with(len, access, RegisterOptions::default())
+    }
+
+    /// As [`register`](Self::register), with options.
+    ///
+    /// # Errors
+    /// [`Error::Register`] when there is not enough memory;
+    /// [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`].
+    pub fn register_with(
+        &self,
+        len: usize,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let mapping = Mapping::allocate(len, options.huge_pages)
+            .map_err(|source| Error::Register { address: 0, len, source })?;
+        self.register_mapping(Arc::new(mapping), access, options)
+    }
+
+    /// Registers memory of the caller; as `ibv_reg_mr`.
+    ///
+    /// # Errors
+    /// [`Error::Register`] where the range is not mapped, or not writable with
+    /// [`AccessFlags::LOCAL_WRITE`]; otherwise as [`register_with`](Self::register_with).
+    ///
+    /// # Safety
+    /// Until the last clone of the region is gone, the range is used for memory that queue pairs may
+    /// access and for nothing else. While queue
+    /// pairs may reach it, peers and the engine's threads read and (as `access` allows)
+    /// write it at any time: meanwhile the caller holds no reference into it, and touches
+    /// it through the region's methods, atomics or raw pointers alone, ordered by
+    /// completions where it wants to see whole messages. An access to a page that is not mapped, or
+    /// not with these rights, fails with the request that it is part of (on x86-64; on other
+    /// processors the range must stay mapped).
+    #[allow(unsafe_code)]
+    pub unsafe fn register_memory(
+        &self,
+        address: *mut u8,
+        len: usize,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let writable = access.contains(AccessFlags::LOCAL_WRITE);
+        // SAFETY: the caller's promise is the one that `borrow` asks for.
+        let mapping = unsafe { Mapping::borrow(address, len, writable, options.on_demand) }
+            .map_err(|source| Error::Register { address: address as u64, len, source })?;
+        self.register_mapping(Arc::new(mapping), access, options)
+    }
+
+    /// Registers the memory of `region` once more: with this domain, which may belong to
+    /// another device, with a key and rights of its own. The remote address of its first byte is the
+    /// virtual one.
+    ///
+    /// So one buffer serves several interfaces. The memory is freed with the last region over it.
+    ///
+    /// # Errors
+    /// [`Error::Register`] where the memory belongs to the caller, whose promise was for one
+    /// region; otherwise as [`register_with`](Self::register_with).
+    pub fn register_shared(
+        &self,
+        region: &MemoryRegion,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        if !region.mapping().is_owned() {
+            let reason = "the memory belongs to the caller; register it with register_memory";
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+            return Err(Error::Register { address: region.address(), len: region.len(), source });
+        }
+        self.register_mapping(Arc::clone(region.mapping()), access, RegisterOptions::default())
+    }
+
+    /// Makes pages of a region of this domain present that is registered on demand; as
+    /// `ibv_advise_mr` with the flag to wait. `address` is that of work requests.
+    ///
+    /// # Errors
+    /// [`Error::Advice`] where the key is not that of such a region of this domain, does not give the
+    /// right to the range, or the process does not have the pages; [`Error::Forked`].
+    pub fn prefetch(
+        &self,
+        lkey: u32,
+        address: u64,
+        len: usize,
+        advice: Prefetch,
+    ) -> Result<(), Error> {
+        let access = match advice {
+            Prefetch::Write => Access::LocalWrite,
+            Prefetch::Read | Prefetch::NoFault => Access::LocalRead,
+        };
+        let (mapping, offset) = {
+            let engine = self.driver.engine()?;
+            let range =
+                engine.memory.on_demand_range(self.handle, lkey, address, len as u64, access);
+            range.map(|(mapping, offset)| (Arc::clone(mapping), offset)).map_err(Error::Advice)?
+        };
+        if advice == Prefetch::NoFault {
+            return Ok(());
+        }
+        // Without the engine's lock: paging in may take long.
+        mapping
+            .populate(offset, len, advice == Prefetch::Write)
+            .map_err(|_| Error::Advice(MemoryFault::NotPresent))
+    }
+
+    fn register_mapping(
+        &self,
+        mapping: Arc<Mapping>,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let registration = Registration {
+            pd: self.handle,
+            access,
+            iova: options.iova.unwrap_or(mapping.address()),
+            invalidatable: options.invalidatable,
+            on_demand: options.on_demand,
+        };
+        check_rights(access)?;
+        let key =
+            self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration, fork::random);
+        Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
+    }
+}
+
 /// Fails for rights that a region cannot have.
-pub(crate) fn check_rights(access: AccessFlags) -> Result<(), Error> {
+fn check_rights(access: AccessFlags) -> Result<(), Error> {
     let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
         return Err(Error::RemoteWithoutLocalWrite);

@@ -29,7 +29,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use roce_engine::{Flow, Neighbour};
 use roce_wire::{MacAddr, ROCE_V2_PORT};
 
-use crate::driver::assert_engine_unlocked;
+use crate::engine_lock::assert_not_held as assert_engine_unlocked;
 
 /// The kernel's route for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn a_query_under_the_engines_lock_panics() {
-        let asked = crate::driver::while_engine_is_locked(|| {
+        let asked = crate::engine_lock::while_held(|| {
             std::panic::catch_unwind(|| Netlink::open().unwrap().link(1).map(|_| ()))
         });
         assert!(asked.is_err());

@@ -7,6 +7,7 @@ use roce_transport::{PdHandle, Sge};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::fork;
+use crate::protection_domain::ProtectionDomain;
 
 /// A region without memory; as the `ibv_mr` of `ibv_alloc_null_mr`.
 ///
@@ -30,6 +31,16 @@ use crate::fork;
 pub struct NullRegion {
     driver: Arc<Driver>,
     key: u32,
+}
+
+impl ProtectionDomain {
+    /// Makes a region without memory; as `ibv_alloc_null_mr`.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn alloc_null_region(&self) -> Result<NullRegion, Error> {
+        NullRegion::new(&self.driver, self.handle)
+    }
 }
 
 impl NullRegion {

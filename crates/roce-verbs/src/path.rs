@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use roce_engine::Via;
-use roce_transport::PathAttributes;
-use roce_wire::{Gid, MacAddr};
+use roce_engine::{GidEntry, PathEntry, Via};
+use roce_transport::{ModifyError, PathAttributes};
+use roce_wire::{Gid, MacAddr, OuterHeaders};
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -108,4 +108,39 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.driver.release_path(self.attributes.handle);
     }
+}
+
+/// Returns the row with this number, or the default row, if its address is usable.
+pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry, Error> {
+    let interface = || driver.port().name().to_owned();
+    let engine = driver.engine()?;
+    let index = match index.or_else(|| engine.gids.default_index()) {
+        Some(index) => index,
+        None => return Err(Error::NoAddress { interface: interface() }),
+    };
+    engine.gids.usable(index).ok_or_else(|| Error::NoSuchGid { index, interface: interface() })
+}
+
+/// See [`Device::resolve`](crate::Device::resolve).
+pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Path, Error> {
+    if vector.max_rate == Some(0) {
+        return Err(ModifyError::OutOfRange { attribute: "max_rate" }.into());
+    }
+    let row = usable_gid(driver, Some(vector.gid_index))?;
+    let (own, peer) = (row.gid.ip(), vector.destination.ip());
+    if own.is_ipv4() != peer.is_ipv4() {
+        return Err(Error::FamiliesDiffer { index: row.index, own, peer });
+    }
+    let outer = OuterHeaders {
+        traffic_class: vector.traffic_class,
+        hop_limit: vector.hop_limit,
+        flow_label: vector.flow_label,
+        ..OuterHeaders::new(own, peer)
+    };
+    let entry = PathEntry::new(outer);
+    let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
+    let handle = driver.resolve(entry)?;
+    let max_rate = vector.max_rate;
+    let attributes = PathAttributes { handle, local: own, remote: peer, max_rate };
+    Ok(Path::new(Arc::clone(driver), attributes))
 }

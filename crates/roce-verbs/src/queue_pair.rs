@@ -16,6 +16,7 @@ use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
+use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// One end of a connection, or a queue pair of datagrams; as `ibv_qp`.
@@ -78,6 +79,19 @@ pub struct QueuePairBuilder {
     is_general_services: bool,
     srq: Option<SharedReceiveQueue>,
     first_psn: Option<Psn>,
+}
+
+impl ProtectionDomain {
+    /// Returns a builder of a queue pair that completes sends in one queue and receives in another, or
+    /// both in the same.
+    pub fn queue_pair(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+    ) -> QueuePairBuilder {
+        let (driver, events) = (Arc::clone(&self.driver), Arc::clone(&self.events));
+        QueuePairBuilder::new(driver, events, self.handle, send_cq, recv_cq)
+    }
 }
 
 impl QueuePairBuilder {

@@ -7,6 +7,7 @@ use roce_transport::{EventSource, RecvWr, SrqAttributes, SrqHandle, SrqInfo, Srq
 use crate::driver::Driver;
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
+use crate::protection_domain::ProtectionDomain;
 
 /// Receives that several queue pairs take from; as `ibv_srq`.
 ///
@@ -47,6 +48,18 @@ pub struct SharedReceiveQueue(Arc<Inner>);
 struct Inner {
     driver: Arc<Driver>,
     handle: SrqHandle,
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue for `max_wr` receives of at most `max_sge` pieces each, from this
+    /// domain's memory; as `ibv_create_srq`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where a capacity is too large; [`Error::Forked`].
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
+        let init = SrqInit { pd: self.handle, max_wr, max_sge };
+        SharedReceiveQueue::new(Arc::clone(&self.driver), &self.events, init)
+    }
 }
 
 impl SharedReceiveQueue {

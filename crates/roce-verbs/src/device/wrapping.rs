@@ -9,7 +9,7 @@ use roce_io::{
     MemoryConfig, PcapWriter,
 };
 
-use super::DeviceConfig;
+use crate::device_config::DeviceConfig;
 use crate::fork::PerProcess;
 use crate::idle_sockets::ReusedSocket;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_engine::policy::Wait;
 
-use super::Shared;
+use super::shared::Shared;
 use super::sleep::sleep;
 use crate::thread_wait;
 

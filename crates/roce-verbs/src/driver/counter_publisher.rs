@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Shared;
-use super::counter_file::{self, SharedCounterFile};
-use super::thread::set_up_background_thread;
+use super::shared::Shared;
+use crate::background_thread::set_up_background_thread;
+use crate::counter_file::{self, SharedCounterFile};
 use crate::thread_placement::ThreadPlacement;
 
 /// Time between two looks at the counters.

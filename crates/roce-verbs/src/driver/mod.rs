@@ -36,48 +36,43 @@
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
+mod caller_run;
 mod counter_publisher;
-mod engine_lock;
+mod held_posts;
 mod monitor;
 mod polling;
 mod posting;
+mod shared;
 mod sleep;
 mod thread;
 mod waiting;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::PathEntry;
-use roce_engine::policy::MAX_RECHECK;
 use roce_transport::{Instant, PathHandle};
 
 use self::counter_publisher::CounterPublisher;
-pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
-#[cfg(test)]
-pub(crate) use self::engine_lock::while_held as while_engine_is_locked;
-use self::engine_lock::{EngineGuard, EngineLock};
+use self::held_posts::HeldPosts;
+pub(crate) use self::held_posts::QueuePairRunCell;
 use self::monitor::Monitor;
-use self::posting::HeldPosts;
-pub(crate) use self::posting::QueuePairRunCell;
+use self::shared::Shared;
 use self::sleep::ThreadSleep;
-pub(crate) use self::thread::set_up_background_thread;
 pub use self::waiting::SleepSet;
-use crate::completion_queue;
+use crate::background_thread::set_up_background_thread;
 use crate::counter_file;
-use crate::device::DeviceState;
+use crate::device_state::DeviceState;
 use crate::engine::Engine;
+use crate::engine_lock::{EngineGuard, EngineLock};
 use crate::error::Error;
 use crate::fork;
 use crate::port::Port;
 
-/// Sleep while frames for this host wait, which no descriptor shows.
-const BACKLOG_RETRY: Duration = Duration::from_micros(50);
 /// Time for which a device that closes, or a process that exits, tries to send its backlog.
 const MAX_FLUSH: Duration = Duration::from_millis(5);
 
@@ -89,31 +84,6 @@ pub(crate) struct Driver {
     thread: Option<JoinHandle<()>>,
     monitor: Monitor,
     publisher: Option<CounterPublisher>,
-}
-
-/// The part that the device's threads share.
-#[derive(Debug)]
-struct Shared {
-    engine: EngineLock,
-    port: Port,
-    epoch: std::time::Instant,
-    generation: fork::Generation,
-    /// Duplicates of the devices' descriptors, to wait for frames without the lock.
-    device_fds: Vec<OwnedFd>,
-    stopping: AtomicBool,
-    /// Readable once the driver thread runs no more rounds, although the process goes on.
-    thread_ended: OwnedFd,
-    /// Time of the last inline round, in nanoseconds since `epoch`; 0 if there was none.
-    inline_at: AtomicU64,
-    /// Threads in `drive_until`.
-    waiters: AtomicUsize,
-    /// The driver thread's sleep.
-    sleep: ThreadSleep,
-    /// The queues that notify a channel.
-    notifying: Mutex<Vec<Weak<completion_queue::Inner>>>,
-    /// Longest time that a thread spins before it sleeps.
-    max_spin: Duration,
-    held_posts: HeldPosts,
 }
 
 impl Driver {
@@ -147,7 +117,7 @@ impl Driver {
         let its = Arc::clone(&shared);
         let (tell, placed) = mpsc::channel();
         let thread = thread.spawn(move || {
-            let outcome = thread::set_up_background_thread(placement);
+            let outcome = set_up_background_thread(placement);
             let runs = outcome.is_ok();
             let _told = tell.send(outcome);
             if runs {
@@ -196,7 +166,7 @@ impl Driver {
     ) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
-        posting::end_run();
+        caller_run::end_run();
         engine.flush_held(now);
         let result = work(&mut engine, now);
         self.shared.record_inline_poll(now);
@@ -295,71 +265,5 @@ impl Drop for Driver {
             publisher.end();
         }
         self.publish_counters(deadline);
-    }
-}
-
-impl Shared {
-    fn now(&self) -> Instant {
-        self.instant_of(std::time::Instant::now())
-    }
-
-    /// Converts an instant to the engine's clock.
-    fn instant_of(&self, at: std::time::Instant) -> Instant {
-        let elapsed = at.saturating_duration_since(self.epoch);
-        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        // One later than zero, which stands for "never" in the atomics below.
-        Instant::from_nanos(nanos.saturating_add(1))
-    }
-
-    fn lock(&self) -> EngineGuard<'_> {
-        self.engine.lock()
-    }
-
-    fn notifying(&self) -> MutexGuard<'_, Vec<Weak<completion_queue::Inner>>> {
-        self.notifying.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn record_inline_poll(&self, now: Instant) {
-        self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// Takes the lock, and reads the time when it is held.
-    fn lock_now(&self) -> (EngineGuard<'_>, Instant) {
-        let engine = self.lock();
-        let now = self.now();
-        (engine, now)
-    }
-
-    /// Wakes the driver thread if it sleeps more than [`MAX_RECHECK`] beyond the next timer or a
-    /// backlog: an application that posts need not poll. A shorter delay is accepted, since an
-    /// application that polls serves both, and a wake-up for each request would cost more than the
-    /// request.
-    fn wake_thread_if_late(&self, engine: &Engine) {
-        self.held_posts.note_round(engine);
-        let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_RECHECK);
-        // The cheap test first: mostly the thread is awake, or will be soon.
-        if is_missed(engine.last_now()) && self.next_work(engine).is_some_and(is_missed) {
-            self.sleep.wake();
-        }
-    }
-
-    /// Returns when the engine needs its next round, whether frames arrive or not.
-    fn wake_at(&self, engine: &Engine, now: Instant) -> Option<Instant> {
-        let left = engine.is_unfinished().then(|| now + BACKLOG_RETRY);
-        left.into_iter().chain(self.next_timer(engine)).min()
-    }
-
-    /// Returns when there is work that no descriptor shows: a backlog, or the next timer.
-    fn next_work(&self, engine: &Engine) -> Option<Instant> {
-        self.wake_at(engine, engine.last_now())
-    }
-
-    /// Returns the next timer of the endpoint or of a device, or the time at which a delayed ACK is due or
-    /// a pause of the link ends.
-    fn next_timer(&self, engine: &Engine) -> Option<Instant> {
-        let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
-        let of_link = engine.pause_end();
-        let timers = [engine.endpoint.poll_timeout(), engine.held_acks_due(), of_devices, of_link];
-        timers.into_iter().flatten().min()
     }
 }

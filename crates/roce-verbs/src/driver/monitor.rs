@@ -17,9 +17,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::{Flow, NextHop, Outcome, PathEntry, Resolver, RouteError};
 use roce_transport::{Instant, PathHandle};
 
-use super::Shared;
+use super::shared::Shared;
 use super::sleep::sleep;
-use super::thread::set_up_background_thread;
+use crate::background_thread::set_up_background_thread;
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;

@@ -3,7 +3,7 @@
 use roce_engine::policy::QuickPoll;
 use roce_transport::Completion;
 
-use super::{Driver, blocking, posting};
+use super::{Driver, blocking, caller_run};
 use crate::completion_queue;
 
 /// The outcome of an inline round.
@@ -23,7 +23,7 @@ impl Driver {
         if !shared.generation.is_current() {
             return PollOutcome::default();
         }
-        posting::end_run();
+        caller_run::end_run();
         let Some(mut engine) = shared.engine.try_lock() else {
             // Another thread runs a round, which delivers completions for this caller too.
             shared.record_inline_poll(shared.now());

@@ -1,108 +1,16 @@
-//! Posting, and the state of held requests that the driver thread reads.
+//! Posting.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use roce_engine::policy::{
-    CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun,
-};
+use roce_engine::policy::{Doorbell, DoorbellCoalescing, Posted};
 use roce_transport::Instant;
 
-use super::sleep::ThreadSleep;
-use super::{Driver, Shared};
+use super::Driver;
+use super::caller_run::{end_run, run_on, set_run};
+use super::held_posts::QueuePairRunCell;
+use super::shared::Shared;
 use crate::engine::Engine;
 use crate::error::Error;
-
-std::thread_local! {
-    /// The run of posts that this thread is in, and the device of which (an address, which is
-    /// only compared).
-    static RUN: Cell<(usize, CallerRun)> = const { Cell::new((0, CallerRun::NONE)) };
-}
-
-/// Ends the calling thread's run of posts.
-#[inline]
-pub(super) fn end_run() {
-    RUN.set((0, CallerRun::NONE));
-}
-
-/// Posts of the present run to one queue pair; written under the engine's lock only.
-#[derive(Debug, Default)]
-pub(crate) struct QueuePairRunCell {
-    number: AtomicU64,
-    posts: AtomicU32,
-}
-
-impl QueuePairRunCell {
-    fn load(&self) -> QueuePairRun {
-        let number = self.number.load(Ordering::Relaxed);
-        QueuePairRun { number, posts: self.posts.load(Ordering::Relaxed) }
-    }
-
-    fn store(&self, run: QueuePairRun) {
-        self.number.store(run.number, Ordering::Relaxed);
-        self.posts.store(run.posts, Ordering::Relaxed);
-    }
-}
-
-/// Held requests as the driver thread sees them, without the engine's lock.
-#[derive(Debug, Default)]
-pub(super) struct HeldPosts {
-    is_holding: AtomicBool,
-    /// Time at which a request was last held, in nanoseconds; 0 after a round of the driver thread.
-    at: AtomicU64,
-    /// Interval between two checks of the driver thread, in nanoseconds.
-    interval: AtomicU64,
-}
-
-impl HeldPosts {
-    /// Notes that requests are held at `now`. Returns true if none were held before, so that the
-    /// driver thread may not have seen them.
-    fn note_held(&self, now: Instant, interval: Duration) -> bool {
-        self.at.store(now.as_nanos(), Ordering::Relaxed);
-        if self.is_holding.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.interval.store(interval.as_nanos() as u64, Ordering::Relaxed); // below a second
-        self.is_holding.store(true, Ordering::SeqCst);
-        true
-    }
-
-    /// Notes a round; under the engine's lock.
-    #[inline]
-    pub(super) fn note_round(&self, engine: &Engine) {
-        if self.is_holding.load(Ordering::Relaxed) && !engine.doorbells.is_holding() {
-            self.is_holding.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes a round of the driver thread; under the engine's lock.
-    pub(super) fn note_driver_round(&self) {
-        self.is_holding.store(false, Ordering::Relaxed);
-        self.at.store(0, Ordering::Relaxed);
-    }
-
-    /// Returns the interval between two checks of the driver thread.
-    pub(super) fn interval(&self) -> Duration {
-        Duration::from_nanos(self.interval.load(Ordering::Relaxed))
-    }
-
-    fn load(&self) -> Held {
-        let is_holding = self.is_holding.load(Ordering::SeqCst);
-        let at = Instant::from_nanos(self.at.load(Ordering::Relaxed));
-        Held { is_holding, at, interval: self.interval() }
-    }
-
-    /// Returns what the driver thread does at `now`.
-    pub(super) fn check(&self, now: Instant) -> Check {
-        self.load().check(now)
-    }
-
-    /// Returns true if the driver thread sleeps beyond its next check.
-    pub(super) fn is_missed(&self, sleep: &ThreadSleep) -> bool {
-        self.load().next_check().is_some_and(|at| sleep.lasts_beyond(at))
-    }
-}
 
 impl Driver {
     /// Posts to a send queue, and sends the requests or holds them: see
@@ -118,10 +26,7 @@ impl Driver {
         let before = engine.last_now();
         let (result, posted) = work(&mut engine, before);
         let device = std::ptr::from_ref(shared).addr();
-        let mut caller = match RUN.get() {
-            (its, caller) if its == device => caller,
-            _ => CallerRun::NONE,
-        };
+        let mut caller = run_on(device);
         let mut run = queue_pair.load();
         if caller.is_begun() {
             let now = shared.now();
@@ -130,7 +35,7 @@ impl Driver {
             match doorbell {
                 Doorbell::Hold => {
                     engine.set_now(now);
-                    RUN.set((device, caller));
+                    set_run(device, caller);
                     shared.note_held(now, engine.doorbells.check_interval());
                     return Ok(result);
                 }
@@ -150,7 +55,7 @@ impl Driver {
         let now = shared.now();
         engine.set_now(now);
         engine.doorbells.on_returned(now, &mut caller);
-        RUN.set((device, caller));
+        set_run(device, caller);
         shared.wake_thread_if_late(&engine);
         if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
             // The caller does not poll, so no ACK would open the window.
@@ -176,7 +81,7 @@ impl Driver {
     #[inline]
     pub(crate) fn send_held_posts(&self) {
         end_run();
-        if self.shared.held_posts.is_holding.load(Ordering::Relaxed) {
+        if self.shared.held_posts.is_holding() {
             self.transmit_held_posts();
         }
     }

@@ -5,25 +5,14 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal};
 use roce_engine::policy::Check;
 use roce_engine::policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use roce_transport::Instant;
 
-use super::Shared;
+use super::shared::Shared;
 use super::sleep::sleep;
-use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
+use crate::thread_placement;
 use crate::thread_wait;
-
-/// Signals that the kernel sends to a thread because of what it executes.
-const FAULTS: [Signal; 6] = [
-    Signal::SIGSEGV,
-    Signal::SIGBUS,
-    Signal::SIGFPE,
-    Signal::SIGILL,
-    Signal::SIGTRAP,
-    Signal::SIGSYS,
-];
 
 impl Shared {
     /// Returns the input of the driver thread's next decision.
@@ -159,24 +148,4 @@ impl Shared {
         }
         self.sleep.end();
     }
-}
-
-/// Blocks signals in the calling thread, except those of faults, and places it as the device's
-/// configuration says: on any
-/// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank to
-/// one core must not bind this thread to it too.
-pub(crate) fn set_up_background_thread(
-    placement: ThreadPlacement,
-) -> Result<(), ThreadPlacementError> {
-    let mut blocked = SigSet::all();
-    // The kernel ends a process of which a thread faults that blocks the signal, without a call of the
-    // handler that the program may have.
-    FAULTS.into_iter().for_each(|signal| blocked.remove(signal));
-    let _blocked = blocked.thread_block();
-    // Otherwise the kernel may end every sleep 50 µs late. A refusal leaves it so.
-    let _set = nix::sys::prctl::set_timerslack(1);
-    if placement.cpu.is_none() {
-        thread_placement::unbind();
-    }
-    placement.apply()
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use roce_engine::policy::MIN_RECHECK;
 use roce_transport::Instant;
 
+use super::Driver;
+use super::shared::Shared;
 use super::sleep::sleep;
-use super::{Driver, Shared};
 use crate::completion_queue;
 use crate::error::Error;
 use crate::thread_wait;

@@ -1,0 +1,99 @@
+//! The configuration of a device.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use roce_io::{FaultConfig, GsoMode, ReceiveMode};
+use roce_transport::EndpointConfig;
+use roce_transport::congestion::CongestionConfig;
+
+use crate::thread_placement::ThreadPlacement;
+use crate::trace::Trace;
+
+/// The configuration of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceConfig {
+    /// Whether to send trains: runs of packets that the kernel carries as one frame.
+    pub gso: GsoMode,
+    /// How frames are received.
+    pub receive: ReceiveMode,
+    /// File to record all packets in, as pcapng, those between queue pairs of one device included.
+    /// Packets are added to those that it has; several devices and processes may write to one file.
+    /// Each packet is in the file before it is sent or handled.
+    pub capture: Option<PathBuf>,
+    /// Faults to inject into the packets of the device, those between its own queue pairs included.
+    pub faults: Option<FaultConfig>,
+    /// Whether the scripted faults go on where they are when this process opens a device again, and
+    /// count the packets of all its devices together. Default: each opened device begins anew.
+    pub faults_of_process: bool,
+    /// Peers that inject the same faults and record in the same capture. Default: none.
+    pub peers: PeersInRun,
+    /// Whether of the packets between such peers the receiver records those that are not lost on purpose:
+    /// then the capture shows what a switch between them did. Default: their sender records them.
+    pub capture_at_receiver: bool,
+    /// Longest time that the device's thread and waiting programs spin before they sleep. A thread
+    /// spins for all of it if its last sleep was shorter than that, and otherwise for a tenth. A
+    /// sleeping thread notices a packet some 10 to 50 µs late. On a processor that other threads use
+    /// up no thread spins. Default 200 µs.
+    pub spin: Duration,
+    /// CPU and scheduling class of the device's own thread. By default it runs on any CPU, whatever
+    /// the thread that opens the device is bound to.
+    pub thread: ThreadPlacement,
+    /// Trace that records the events of the device. Default: none.
+    pub trace: Option<Trace>,
+    /// Congestion control. The rate of the link, where it is known, is its line rate.
+    pub congestion: CongestionConfig,
+    /// Rate of the link in bits per second, at least 1, for the durations of its pauses and for
+    /// congestion control. Default: the speed of the interface. Where it has none, pauses are ignored,
+    /// and congestion control assumes 10 Gbit/s. The speed that an interface in software (a veth, a tap,
+    /// a bridge, a VLAN) makes up counts for congestion control alone: a neighbour there could otherwise
+    /// hold all classes.
+    pub link_rate: Option<u64>,
+    /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
+    /// such packets. Default 4 MiB.
+    pub max_reorder_bytes: usize,
+    /// File in which the device publishes its counters for other processes: one line with name and
+    /// value for each, four times a second as long as they change, and when the device or the
+    /// process ends. The counters of a device that this process opens again go on. The name gets `.1`
+    /// or the next number behind it for which there is no file yet. Default: none.
+    pub counter_file: Option<PathBuf>,
+    /// Whether each round that received, sent or completed anything publishes the counters before it
+    /// delivers completions: then nothing is missing when the process ends in whatever way. It costs
+    /// some microseconds a round.
+    pub counters_each_round: bool,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            gso: GsoMode::Auto,
+            receive: ReceiveMode::default(),
+            capture: None,
+            faults: None,
+            faults_of_process: false,
+            peers: PeersInRun::None,
+            capture_at_receiver: false,
+            spin: Duration::from_micros(200),
+            thread: ThreadPlacement::default(),
+            trace: None,
+            congestion: CongestionConfig::default(),
+            link_rate: None,
+            max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
+            counter_file: None,
+            counters_each_round: false,
+        }
+    }
+}
+
+/// Peers of a device that inject the same faults and record in the same capture, so that each packet
+/// meets them once: the sender of a packet between such devices does both, its receiver neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeersInRun {
+    /// None: faults are injected into packets of both directions, and both are recorded.
+    #[default]
+    None,
+    /// Those of other processes of this host.
+    ThisHost,
+    /// All.
+    All,
+}

@@ -1,0 +1,25 @@
+//! The state of a device besides its engine.
+
+use std::sync::atomic::AtomicU32;
+
+use roce_io::{CaptureFile, FaultScript, PortReservation};
+
+use crate::device_config::DeviceConfig;
+use crate::trace::TraceObserver;
+
+/// The state of a device besides its engine.
+#[derive(Debug)]
+pub(crate) struct DeviceState {
+    pub(crate) config: DeviceConfig,
+    pub(crate) capture: Option<CaptureFile>,
+    pub(crate) script: Option<FaultScript>,
+    pub(crate) next_handle: AtomicU32,
+    pub(crate) observer: TraceObserver,
+    pub(crate) _port_holder: PortReservation,
+}
+
+impl DeviceState {
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+}
