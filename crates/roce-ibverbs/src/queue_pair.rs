@@ -60,6 +60,9 @@ impl QueuePair {
     }
 }
 
+/// Fewest requests of a send queue that takes any, as of hns; see `Slots::MIN` of completion queues.
+const MIN_SEND_WR: u32 = 64;
+
 /// Returns the service of a queue pair type.
 fn service_of(qp_type: c_int) -> Result<Service, c_int> {
     match qp_type {
@@ -95,6 +98,9 @@ pub(crate) fn make(
         return Err(EINVAL);
     }
     let cap = &mut attributes.cap;
+    if cap.max_send_wr > 0 {
+        cap.max_send_wr = cap.max_send_wr.max(MIN_SEND_WR);
+    }
     let mut builder = inner
         .pd
         .queue_pair(&send_cq.inner().queue, &recv_cq.inner().queue)

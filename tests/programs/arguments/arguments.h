@@ -14,6 +14,7 @@ void null_region(void);
 
 /* queues.c */
 void completion_queues(void);
+void small_queues(void);
 void shared_receive_queues(void);
 
 /* queue_pairs.c */

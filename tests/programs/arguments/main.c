@@ -10,6 +10,7 @@ static const struct scenario scenarios[] = {
 	{"registrations-again", registrations_again},
 	{"null-region", null_region},
 	{"completion-queues", completion_queues},
+	{"small-queues", small_queues},
 	{"overruns", overruns},
 	{"shared-receive-queues", shared_receive_queues},
 	{"queue-pair-creation", queue_pair_creation},

@@ -7,11 +7,13 @@
 #include "check.h"
 #include "endpoint.h"
 
+#define FLUSHED 100
+
 void completion_queues(void)
 {
 	struct endpoint endpoint;
 	struct ibv_device_attr device;
-	struct ibv_wc completions[4];
+	struct ibv_wc completions[FLUSHED];
 	open_endpoint(&endpoint, 3 * 4096, 16);
 	struct ibv_context *context = endpoint.context;
 	CHECK_EQ(ibv_query_device(context, &device), 0);
@@ -24,15 +26,15 @@ void completion_queues(void)
 	CHECK_NULL(ibv_create_cq(context, 4, NULL, NULL, context->num_comp_vectors), EINVAL);
 	CHECK_NULL(ibv_create_cq(context, 4, NULL, NULL, -1), EINVAL);
 
-	/* As mlx5 and rxe: the next power of two, less one. */
-	const int counts[][2] = {{1, 1},     {2, 3},     {3, 3},
-				 {4, 7},     {100, 127}, {device.max_cqe, device.max_cqe}};
+	/* As mlx5 the next power of two, less one; and as hns at least 64, less one. */
+	const int counts[][2] = {{1, 63},   {63, 63},   {64, 127},
+				 {127, 127}, {128, 255}, {device.max_cqe, device.max_cqe}};
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		struct ibv_cq *cq = ibv_create_cq(context, counts[i][0], NULL, NULL, 0);
 		CHECK(cq);
 		CHECK_EQ(cq->cqe, counts[i][1]);
-		CHECK_EQ(ibv_resize_cq(cq, 9), 0);
-		CHECK_EQ(cq->cqe, 15);
+		CHECK_EQ(ibv_resize_cq(cq, 900), 0);
+		CHECK_EQ(cq->cqe, 1023);
 		CHECK_EQ(ibv_resize_cq(cq, counts[i][0]), 0);
 		CHECK_EQ(cq->cqe, counts[i][1]);
 		CHECK_EQ(ibv_destroy_cq(cq), 0);
@@ -53,19 +55,19 @@ void completion_queues(void)
 	CHECK_CODE(ibv_resize_cq(endpoint.cq, 0), EINVAL);
 	CHECK_CODE(ibv_resize_cq(endpoint.cq, -1), EINVAL);
 	CHECK_CODE(ibv_resize_cq(endpoint.cq, device.max_cqe + 1), EINVAL);
-	CHECK_EQ(ibv_resize_cq(endpoint.cq, 32), 0);
-	CHECK(endpoint.cq->cqe >= 32);
+	CHECK_EQ(ibv_resize_cq(endpoint.cq, FLUSHED), 0);
+	CHECK(endpoint.cq->cqe >= FLUSHED);
 
-	/* Too small for what is inside: four flushed requests. */
-	struct ibv_qp *qp = make_qp(&endpoint, 8);
+	/* Too small for what is inside. */
+	struct ibv_qp *qp = make_qp(&endpoint, FLUSHED);
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 	CHECK_EQ(to_init(qp), 0);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < FLUSHED; i++)
 		CHECK_EQ(post_recv(qp, &endpoint, 0, 64, i), 0);
 	CHECK_EQ(ibv_modify_qp(qp, &error, IBV_QP_STATE), 0);
 	CHECK_CODE(ibv_resize_cq(endpoint.cq, 2), EINVAL);
-	CHECK_EQ(ibv_poll_cq(endpoint.cq, 4, completions), 4);
-	for (int i = 0; i < 4; i++) {
+	CHECK_EQ(ibv_poll_cq(endpoint.cq, FLUSHED, completions), FLUSHED);
+	for (int i = 0; i < FLUSHED; i++) {
 		CHECK_EQ(completions[i].status, IBV_WC_WR_FLUSH_ERR);
 		CHECK_EQ(completions[i].wr_id, i);
 	}
@@ -81,6 +83,35 @@ void completion_queues(void)
 	while (ibv_get_cq_event(endpoint.channel, &cq, &cq_context) == 0)
 		ibv_ack_cq_events(cq, 1);
 	CHECK_EQ(errno, EAGAIN);
+	close_endpoint(&endpoint);
+}
+
+/* A program that asks for one request and one completion, and is late to poll. */
+void small_queues(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 3 * 4096, 16);
+	struct endpoint other = endpoint;
+	other.cq = ibv_create_cq(endpoint.context, 1, NULL, NULL, 0);
+	CHECK(other.cq);
+	int count = other.cq->cqe;
+	CHECK(count >= 63);
+	struct connection connection = connect_to_self(&other, 1);
+	struct ibv_qp_attr attributes;
+	struct ibv_qp_init_attr init;
+	CHECK_EQ(ibv_query_qp(connection.left, &attributes, IBV_QP_CAP, &init), 0);
+	CHECK_EQ(attributes.cap.max_send_wr, 64);
+	for (int i = 0; i < count; i++)
+		CHECK_EQ(post_rdma(connection.left, &other, IBV_WR_RDMA_WRITE, 0, 64,
+				   (uintptr_t)other.buffer + 4096, other.mr->rkey, i),
+			 0);
+	for (int i = 0; i < count; i++) {
+		struct ibv_wc completion = next_completion(other.cq);
+		CHECK_EQ(completion.status, IBV_WC_SUCCESS);
+		CHECK_EQ(completion.wr_id, i);
+	}
+	disconnect(&connection);
+	CHECK_EQ(ibv_destroy_cq(other.cq), 0);
 	close_endpoint(&endpoint);
 }
 

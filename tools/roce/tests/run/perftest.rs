@@ -65,3 +65,17 @@ fn congestion_control_is_chosen_for_a_foreign_program() -> Outcome {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("use loss, ecn, dcqcn or swift"));
     Ok(())
 }
+
+/// With one channel for both queues the program takes the event of a receive for that of its request
+/// once an ACK is late, and sends on without polling.
+#[tier1("perftest")]
+fn a_program_that_takes_the_event_of_another_queue_for_its_own_survives_a_lost_packet() -> Outcome {
+    for lost in ["drop ack 3 of rank 1", "drop request 3 of rank 1"] {
+        let line = ["--local", "2", "--fault", lost, "--", "ib_send_lat", "-e", "-n", "50"];
+        let text = output_of(&line)?;
+        for rank in ["[0]", "[1]"] {
+            assert!(text.contains(&format!("{rank}  2       50 ")), "{lost}: {text}");
+        }
+    }
+    Ok(())
+}
