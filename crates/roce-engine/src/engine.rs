@@ -31,10 +31,7 @@ use crate::gid_table::GidTable;
 use crate::memory_table::MemoryTable;
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::PathTable;
-use crate::policy::{DelayedAck, DoorbellCoalescing, QuickPoll, QuickPollBudget, Received};
-
-/// Most frames of one round that a polling application is taken to have waited for.
-const MAX_AWAITED_FRAMES: usize = 4;
+use crate::policy::{Arrivals, Cause, DoorbellCoalescing, Holds, QuickPoll, RoundPolicy};
 
 /// The engine of a device.
 pub struct Engine<C: Consumer> {
@@ -48,8 +45,6 @@ pub struct Engine<C: Consumer> {
     pub gids: GidTable,
     /// What completions and events go to.
     pub consumer: C,
-    /// Which posted requests wait for the next one.
-    pub doorbells: DoorbellCoalescing,
     numbers: OwnNumbers,
     /// Counters of drops outside the endpoint, by name.
     drops: BTreeMap<&'static str, u64>,
@@ -73,10 +68,7 @@ pub struct Engine<C: Consumer> {
     sealing: Option<Sealing>,
     /// Offset of the last frame's transport header: the best guess for the next one.
     headroom: usize,
-    delayed_ack: DelayedAck,
-    /// Delayed ACKs leave behind the next packets, in the same batch.
-    acks_after_send: bool,
-    quick_polls: QuickPollBudget,
+    policy: RoundPolicy,
     /// Time of the last round or post.
     last_now: Instant,
     /// Rounds since the last that received from `lo`.
@@ -94,6 +86,8 @@ pub struct RoundOutcome {
     pub delivered: usize,
     /// A channel was notified.
     pub notified: bool,
+    /// A completion that bypassed the polled queue, which holds none: the message takes two locks less.
+    pub completion: Option<Completion>,
 }
 
 impl RoundOutcome {
@@ -127,7 +121,7 @@ impl<C: Consumer> Engine<C> {
     /// interface and `lo` together.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
-        all.push(("coalesced_doorbells", self.doorbells.coalesced()));
+        all.push(("coalesced_doorbells", self.policy.doorbells.coalesced()));
         all.extend(self.pauses.counters());
         all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
         let first_of_devices = all.len();
@@ -157,7 +151,6 @@ impl<C: Consumer> Engine<C> {
             paths: PathTable::default(),
             gids,
             consumer,
-            doorbells: DoorbellCoalescing::default(),
             numbers: OwnNumbers::default(),
             drops: BTreeMap::new(),
             wire,
@@ -171,9 +164,7 @@ impl<C: Consumer> Engine<C> {
             identification,
             sealing: None,
             headroom: MIN_HEADROOM,
-            delayed_ack: DelayedAck::default(),
-            acks_after_send: false,
-            quick_polls: QuickPollBudget::default(),
+            policy: RoundPolicy::default(),
             last_now: Instant::default(),
             rounds_without_lo: 0,
         }
@@ -190,53 +181,48 @@ impl<C: Consumer> Engine<C> {
         self.pauses.next_end()
     }
 
-    /// Runs one bounded round, as the module's documentation describes.
-    pub fn round(&mut self, now: Instant) -> RoundOutcome {
-        self.doorbells.on_round(now);
-        self.full_round(now)
-    }
-
-    /// As [`round`](Self::round), as part of a post, which does not show when its caller polls.
-    pub fn full_round(&mut self, now: Instant) -> RoundOutcome {
-        self.delayed_ack.on_flush();
-        self.acks_after_send = false;
-        self.endpoint.delay_acks(false);
-        let received = self.receive_batch(now);
-        self.transmit_batch(now, received)
-    }
-
-    /// Runs a round in the driver thread, on behalf of a program that does not poll: ACKs may wait for
-    /// its reply.
-    pub fn driver_round(&mut self, now: Instant) -> RoundOutcome {
-        self.doorbells.on_round(now);
-        let is_overdue = std::mem::take(&mut self.acks_after_send);
-        // Before what arrives disarms them.
-        let may_delay = self.delayed_ack.expects_reply() && !self.consumer.may_mistake_reports();
-        let due = self.endpoint.acks_scheduled();
-        let received = self.receive_batch(now);
-        let has_arrived = self.endpoint.acks_scheduled() != due;
-        let is_bulk = received > MAX_AWAITED_FRAMES;
-        let holds = !is_bulk
-            && self.delayed_ack.on_driver_round(now, has_arrived, may_delay)
-            && !is_overdue;
-        if !holds {
-            self.delayed_ack.on_flush();
+    /// Runs one bounded round, as the module's documentation describes. `poller` is the completion queue
+    /// that is polled, if one is.
+    #[inline]
+    pub fn run(&mut self, now: Instant, cause: Cause, poller: Option<&C::Queue>) -> RoundOutcome {
+        if self.policy.begin(now, cause, || self.consumer.may_mistake_reports()) {
+            self.endpoint.delay_acks(false);
         }
-        self.endpoint.delay_acks(holds);
-        self.transmit_batch(now, received)
+        if !cause.receives() {
+            self.set_now(now);
+            let is_holding = self.policy.doorbells.is_holding();
+            let outcome = self.transmit_and_deliver(now, 0, poller);
+            if cause == Cause::Flush && is_holding && self.is_unfinished() {
+                // Held posts of many queue pairs are more frames than one round sends.
+                self.transmit_and_deliver(now, 0, poller);
+            }
+            return outcome;
+        }
+        let due = self.endpoint.acks_scheduled();
+        let reported = self.endpoint.counters().rdma_recvs;
+        let received = self.receive_batch(now);
+        let arrivals = Arrivals {
+            frames: received,
+            messages: self.endpoint.acks_scheduled().wrapping_sub(due) as usize,
+            are_silent: self.endpoint.counters().rdma_recvs == reported,
+        };
+        match self.policy.decide(now, cause, arrivals) {
+            Holds::AsBefore => {}
+            Holds::Nothing => self.endpoint.delay_acks(false),
+            Holds::Acks => self.endpoint.delay_acks(true),
+            Holds::All => {
+                self.endpoint.delay_acks(true);
+                self.publish_counters();
+                return RoundOutcome { received, ..self.deliver_to_poller(poller, now) };
+            }
+        }
+        self.transmit_and_deliver(now, received, poller)
     }
 
-    /// Runs the last round before a polling thread blocks: delayed ACKs and held posts leave.
-    pub fn round_before_block(&mut self, now: Instant) -> RoundOutcome {
-        // After a block the time of this round is too old for another.
-        self.quick_polls = QuickPollBudget::default();
-        self.round(now)
-    }
-
-    /// Tests for work if this poll may be a quick one; see `QuickPollBudget`.
+    /// Tests for work if this poll may be a quick one; see `RoundPolicy`.
     #[inline]
     pub fn quick_poll(&mut self) -> QuickPoll {
-        if self.doorbells.is_in_run() || !self.quick_polls.take() {
+        if !self.policy.takes_quick_poll() {
             return QuickPoll::FullRoundDue;
         }
         if self.wire.may_receive()
@@ -247,79 +233,25 @@ impl<C: Consumer> Engine<C> {
         {
             return QuickPoll::Ready { last_now: self.last_now };
         }
-        self.delayed_ack.on_quick_poll();
-        self.doorbells.on_quick_poll();
+        self.policy.on_quick_poll();
         QuickPoll::Idle
-    }
-
-    /// Runs a round for an application that polls: ACKs may be delayed, see `DelayedAck`.
-    ///
-    /// Returns the first completion for the polled queue, if it may bypass the queue: the message
-    /// then takes two locks less.
-    pub fn polled_round(
-        &mut self,
-        now: Instant,
-        poller: Option<&C::Queue>,
-    ) -> (RoundOutcome, Option<Completion>) {
-        self.quick_polls.on_round(now);
-        self.doorbells.on_round(now);
-        if std::mem::take(&mut self.acks_after_send) {
-            // The batch of the response had no space for them.
-            self.endpoint.delay_acks(false);
-        }
-        let due = self.endpoint.acks_scheduled();
-        let reported = self.endpoint.counters().rdma_recvs;
-        let received = self.receive_batch(now);
-        let are_silent = self.endpoint.counters().rdma_recvs == reported;
-        let messages = self.endpoint.acks_scheduled().wrapping_sub(due) as usize;
-        let has_arrived = messages > 0;
-        let kind = match received {
-            _ if has_arrived => {
-                Received::Messages { has_responses: received > messages, are_silent }
-            }
-            0 => Received::Nothing,
-            _ => Received::Responses,
-        };
-        // So many frames come from a peer that sends in bulk.
-        let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, kind);
-        if !holds {
-            self.delayed_ack.on_flush();
-        }
-        self.endpoint.delay_acks(holds);
-        if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
-            // The application most likely posts a reply at once, which leaves before the ACK.
-            self.publish_counters();
-            let (round, completion) = self.deliver_to_poller(poller, now);
-            return (RoundOutcome { received, ..round }, completion);
-        }
-        self.transmit_batch_and_deliver(poller, now, received)
-    }
-
-    /// Runs the sending half of a round after a post: the message does not wait until frames have
-    /// been received.
-    pub fn posted_round(&mut self, now: Instant) -> RoundOutcome {
-        self.set_now(now);
-        self.transmit_batch(now, 0)
-    }
-
-    /// Sends delayed ACKs and held posts as far as one round can. Returns true if some are left.
-    pub fn flush_held(&mut self, now: Instant) -> bool {
-        self.set_now(now);
-        self.delayed_ack.on_flush();
-        self.acks_after_send = false;
-        self.endpoint.delay_acks(false);
-        let is_holding = self.doorbells.is_holding();
-        self.transmit_batch(now, 0);
-        if is_holding && self.is_unfinished() {
-            // Held posts of many queue pairs are more frames than one round sends.
-            self.transmit_batch(now, 0);
-        }
-        self.is_unfinished()
     }
 
     /// Notes that the application posts to a send queue, perhaps as a reply to the peer.
     pub fn on_send(&mut self) {
-        self.acks_after_send |= self.delayed_ack.on_send();
+        self.policy.on_send();
+    }
+
+    /// Returns which posted requests wait for the next one.
+    #[inline]
+    pub fn doorbells(&self) -> &DoorbellCoalescing {
+        &self.policy.doorbells
+    }
+
+    /// As [`doorbells`](Self::doorbells), to note posts.
+    #[inline]
+    pub fn doorbells_mut(&mut self) -> &mut DoorbellCoalescing {
+        &mut self.policy.doorbells
     }
 
     /// Returns the time of the last round or post.
@@ -335,27 +267,22 @@ impl<C: Consumer> Engine<C> {
 
     /// Returns the time at which delayed ACKs are due, if there are any.
     pub fn held_acks_due(&self) -> Option<Instant> {
-        if self.acks_after_send { Some(self.last_now) } else { self.delayed_ack.due() }
+        self.policy.acks_due(self.last_now)
     }
 
-    fn transmit_batch(&mut self, now: Instant, received: usize) -> RoundOutcome {
-        self.transmit_batch_and_deliver(None, now, received).0
-    }
-
-    fn transmit_batch_and_deliver(
+    fn transmit_and_deliver(
         &mut self,
-        poller: Option<&C::Queue>,
         now: Instant,
         received: usize,
-    ) -> (RoundOutcome, Option<Completion>) {
-        self.doorbells.on_transmit();
+        poller: Option<&C::Queue>,
+    ) -> RoundOutcome {
+        self.policy.doorbells.on_transmit();
         let has_work = self.endpoint.has_pending_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
         if received + sent > 0 {
             self.publish_counters();
         }
-        let (round, completion) = self.deliver_to_poller(poller, now);
-        (RoundOutcome { received, sent, ..round }, completion)
+        RoundOutcome { received, sent, ..self.deliver_to_poller(poller, now) }
     }
 
     /// Publishes the counters, where every round does: before completions are delivered, after which
@@ -369,17 +296,15 @@ impl<C: Consumer> Engine<C> {
         self.deliver_to_poller(None, now);
     }
 
-    /// As [`deliver`](Self::deliver), and returns the first completion that may bypass the polled queue.
-    fn deliver_to_poller(
-        &mut self,
-        poller: Option<&C::Queue>,
-        now: Instant,
-    ) -> (RoundOutcome, Option<Completion>) {
-        let (mut round, mut bypassed) = (RoundOutcome::default(), None);
+    /// As [`deliver`](Self::deliver), and keeps the first completion that may bypass the polled queue.
+    fn deliver_to_poller(&mut self, poller: Option<&C::Queue>, now: Instant) -> RoundOutcome {
+        let mut round = RoundOutcome::default();
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
             round.delivered += 1;
-            if bypassed.is_none() && poller.is_some_and(|queue| C::can_bypass(queue, handle)) {
-                bypassed = Some(completion);
+            if round.completion.is_none()
+                && poller.is_some_and(|queue| C::can_bypass(queue, handle))
+            {
+                round.completion = Some(completion);
                 continue;
             }
             let mut pushed = self.consumer.push(handle, completion, now);
@@ -397,7 +322,7 @@ impl<C: Consumer> Engine<C> {
             round.delivered += 1;
             self.consumer.push_event(event);
         }
-        (round, bypassed)
+        round
     }
 
     /// Returns true if frames wait to be sent.

@@ -2,6 +2,7 @@
 //!
 //! | question | decided by |
 //! |---|---|
+//! | what each round holds back | `RoundPolicy`, which asks the next three |
 //! | which posted requests wait for the next one | [`DoorbellCoalescing`] |
 //! | which ACKs wait for a reply | `DelayedAck` |
 //! | which polls only test for work | `QuickPollBudget` |
@@ -15,15 +16,16 @@ mod driver_thread;
 mod expected_reply;
 mod guess;
 mod quick_poll;
+mod round_policy;
 mod wait;
 mod yield_timing;
 
-pub(crate) use delayed_ack::{DelayedAck, Received};
 pub use doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
 pub use driver_thread::{
     Decision, DriverThreadPolicy, INLINE_RECENT, MAX_RECHECK, MIN_RECHECK, Situation,
 };
 pub use quick_poll::QuickPoll;
-pub(crate) use quick_poll::QuickPollBudget;
+pub use round_policy::Cause;
+pub(crate) use round_policy::{Arrivals, Holds, RoundPolicy};
 pub use wait::{Wait, WaitPolicy};
 pub use yield_timing::{Next, YieldTiming};

@@ -65,7 +65,7 @@ impl<C: Consumer> Engine<C> {
             loopback_queue: &mut self.loopback_queue,
             lo_queue: &mut self.lo_queue,
             headroom: &mut self.headroom,
-            acks_after_send: &mut self.acks_after_send,
+            acks_after_send: &mut self.policy.acks_after_send,
             sent,
         };
         let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
@@ -240,6 +240,7 @@ mod tests {
     use crate::gid_table::GidTable;
     use crate::path_table::PathEntry;
     use crate::plain_region::PlainRegion;
+    use crate::policy::Cause;
     use crate::route::NextHop;
 
     /// Takes no completion and no event.
@@ -360,9 +361,9 @@ mod tests {
         };
         post(&mut engine);
         // The first batch finds the interface full and suspends its queue pairs.
-        engine.transmit_batch(now, 0);
+        engine.run(now, Cause::Post, None);
         assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 0);
-        engine.round(now);
+        engine.run(now, Cause::Call, None);
         assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 }

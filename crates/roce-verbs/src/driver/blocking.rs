@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use roce_engine::policy::Wait;
+use roce_engine::policy::{Cause, Wait};
 
 use super::shared::Shared;
 use super::sleep::sleep;
@@ -80,7 +80,7 @@ impl Shared {
             return None;
         };
         let now = self.now();
-        if engine.round_before_block(now).did_work() {
+        if engine.run(now, Cause::Block, None).did_work() {
             return None;
         }
         let wake_at = self.wake_at(&engine, now);

@@ -54,7 +54,7 @@ impl HeldPosts {
     /// Notes a round; under the engine's lock.
     #[inline]
     pub(super) fn note_round(&self, engine: &Engine) {
-        if self.is_holding.load(Ordering::Relaxed) && !engine.doorbells.is_holding() {
+        if self.is_holding.load(Ordering::Relaxed) && !engine.doorbells().is_holding() {
             self.is_holding.store(false, Ordering::Relaxed);
         }
     }

@@ -55,6 +55,7 @@ use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::PathEntry;
+use roce_engine::policy::Cause;
 use roce_transport::{Instant, PathHandle};
 
 use self::counter_publisher::CounterPublisher;
@@ -167,10 +168,10 @@ impl Driver {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
         caller_run::end_run();
-        engine.flush_held(now);
+        engine.run(now, Cause::Flush, None);
         let result = work(&mut engine, now);
         self.shared.record_inline_poll(now);
-        engine.round(now);
+        engine.run(now, Cause::Call, None);
         self.shared.wake_thread_if_late(&engine);
         Ok(result)
     }
@@ -179,9 +180,9 @@ impl Driver {
     pub(crate) fn end<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
-        engine.flush_held(now);
+        engine.run(now, Cause::Flush, None);
         let result = work(&mut engine);
-        engine.flush_held(now);
+        engine.run(now, Cause::Flush, None);
         self.shared.wake_thread_if_late(&engine);
         Ok(result)
     }
@@ -193,7 +194,8 @@ impl Driver {
         let mut give_up_at = deadline;
         while shared.generation.is_current() {
             if let Some(mut engine) = shared.engine.try_lock() {
-                if !engine.flush_held(shared.now()) {
+                engine.run(shared.now(), Cause::Flush, None);
+                if !engine.is_unfinished() {
                     return;
                 }
                 // The rest waits for the interface, which may have no carrier.

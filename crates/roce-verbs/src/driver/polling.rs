@@ -1,6 +1,6 @@
 //! Polls of empty completion queues, which drive the engine inline.
 
-use roce_engine::policy::QuickPoll;
+use roce_engine::policy::{Cause, QuickPoll};
 use roce_transport::Completion;
 
 use super::{Driver, blocking, caller_run};
@@ -44,13 +44,13 @@ impl Driver {
         if let Some(queue) = poller {
             queue.note_polled(now);
         }
-        let (round, completion) = engine.polled_round(now, poller);
+        let round = engine.run(now, Cause::Poll, poller);
         shared.wake_thread_if_late(&engine);
         drop(engine);
         let did_work = round.did_work();
         if !did_work {
             shared.after_empty_poll();
         }
-        PollOutcome { did_work, completion }
+        PollOutcome { did_work, completion: round.completion }
     }
 }

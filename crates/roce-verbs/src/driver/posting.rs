@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_engine::policy::{Doorbell, DoorbellCoalescing, Posted};
+use roce_engine::policy::{Cause, Doorbell, DoorbellCoalescing, Posted};
 use roce_transport::Instant;
 
 use super::Driver;
@@ -30,37 +30,35 @@ impl Driver {
         let mut run = queue_pair.load();
         if caller.is_begun() {
             let now = shared.now();
-            let doorbell = engine.doorbells.on_post(now, &mut caller, &mut run, posted);
+            let doorbell = engine.doorbells_mut().on_post(now, &mut caller, &mut run, posted);
             queue_pair.store(run);
             match doorbell {
                 Doorbell::Hold => {
                     engine.set_now(now);
                     set_run(device, caller);
-                    shared.note_held(now, engine.doorbells.check_interval());
+                    shared.note_held(now, engine.doorbells().check_interval());
                     return Ok(result);
                 }
-                Doorbell::Ring => engine.posted_round(now),
-                Doorbell::RingAndReceive => engine.full_round(now),
+                Doorbell::Ring => engine.run(now, Cause::Post, None),
+                Doorbell::RingAndReceive => engine.run(now, Cause::LongPost, None),
             };
         } else {
-            engine.doorbells.begin_run(&mut caller, &mut run);
+            engine.doorbells_mut().begin_run(&mut caller, &mut run);
             queue_pair.store(run);
-            if engine.endpoint.needs_fresh_now() {
-                engine.posted_round(shared.now());
-            } else {
-                engine.posted_round(before);
-            }
+            let is_clock_read = engine.endpoint.needs_fresh_now();
+            let now = if is_clock_read { shared.now() } else { before };
+            engine.run(now, Cause::Post, None);
         }
         // The clock is read after the message has left: 20 ns of half a round trip.
         let now = shared.now();
         engine.set_now(now);
-        engine.doorbells.on_returned(now, &mut caller);
+        engine.doorbells_mut().on_returned(now, &mut caller);
         set_run(device, caller);
         shared.wake_thread_if_late(&engine);
         if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
             // The caller does not poll, so no ACK would open the window.
-            engine.full_round(now);
-            shared.note_held(now, engine.doorbells.check_interval());
+            engine.run(now, Cause::LongPost, None);
+            shared.note_held(now, engine.doorbells().check_interval());
         }
         Ok(result)
     }
@@ -90,8 +88,7 @@ impl Driver {
     fn transmit_held_posts(&self) {
         if self.check_alive().is_ok() {
             let (mut engine, now) = self.shared.lock_now();
-            engine.doorbells.on_round(now);
-            engine.posted_round(now);
+            engine.run(now, Cause::HeldPosts, None);
             self.shared.wake_thread_if_late(&engine);
         }
     }

@@ -5,8 +5,7 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use roce_engine::policy::Check;
-use roce_engine::policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
+use roce_engine::policy::{Cause, Check, Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use roce_transport::Instant;
 
 use super::shared::Shared;
@@ -76,8 +75,7 @@ impl Shared {
             }
             let (wake_at, now) = {
                 let (mut engine, now) = self.lock_now();
-                engine.doorbells.on_driver_round(now);
-                let round = engine.driver_round(now);
+                let round = engine.run(now, Cause::DriverThread, None);
                 policy.on_round(round.received);
                 self.held_posts.note_driver_round();
                 let wake_at = self.wake_at(&engine, now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use roce_engine::policy::MIN_RECHECK;
+use roce_engine::policy::{Cause, MIN_RECHECK};
 use roce_transport::Instant;
 
 use super::Driver;
@@ -54,7 +54,7 @@ impl Driver {
             let mut limit = deadline.map(|at| at.saturating_duration_since(now));
             for shared in drivers.iter().map(|driver| &driver.shared) {
                 let (mut engine, now) = shared.lock_now();
-                did_work |= engine.round(now).did_work();
+                did_work |= engine.run(now, Cause::Call, None).did_work();
                 shared.wake_thread_if_late(&engine);
                 if let Some(at) = shared.wake_at(&engine, now) {
                     let wait = at.saturating_since(now);
@@ -88,7 +88,7 @@ impl Driver {
             return SleepSet { fds, limit: None };
         }
         let (mut engine, now) = shared.lock_now();
-        let did_work = engine.round(now).did_work();
+        let did_work = engine.run(now, Cause::Call, None).did_work();
         let wake_at = if did_work { Some(now) } else { shared.wake_at(&engine, now) };
         let limit = wake_at.map(|at| at.saturating_since(now));
         SleepSet { fds: &shared.device_fds, limit }
