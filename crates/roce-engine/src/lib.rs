@@ -10,7 +10,7 @@
 //! | [`Region`] | registered memory |
 //! | [`Consumer`] | completion queues, asynchronous events, published counters |
 //! | [`Observer`](roce_transport::Observer) | traces and probes |
-//! | [`Kernel`](Kernel) | the kernel's routes and neighbours |
+//! | [`Kernel`] | the kernel's routes and neighbours |
 //!
 //! The thread that calls an engine holds whatever lock its owner keeps around it. When to call, for
 //! how long to spin and when to sleep is decided by [`policy`] as well, and done by the caller.

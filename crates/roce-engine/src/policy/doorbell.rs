@@ -44,14 +44,14 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// frame and a system call with each. Instead, a request is held where its caller has come
 /// straight back from its last post several times in a row. Held requests leave
 ///
-/// - with the next post that does not follow its predecessor within [`MAX_GAP`],
-/// - with [`MAX_REQUESTS`] of them or [`MAX_BYTES`],
+/// - with the next post that does not follow its predecessor within `MAX_GAP`,
+/// - with `MAX_REQUESTS` of them or `MAX_BYTES`,
 /// - at every round: a poll, arming, a wait, a change of state,
-/// - by the driver thread, which checks after [`CHECK_SHORT`] or [`CHECK_LONG`].
+/// - by the driver thread, which checks after `CHECK_SHORT` or `CHECK_LONG`.
 ///
 /// Each queue pair counts its own posts: the first ones of a run always leave at once, and so does a
 /// request of a queue pair that knows its packets to have arrived. One without acknowledgements never
-/// knows: its last packets left less than [`MAX_GAP`] before, or are held, as it is in a run. After a caller has gone away with
+/// knows: its last packets left less than `MAX_GAP` before, or are held, as it is in a run. After a caller has gone away with
 /// requests held, the threshold doubles; prompt rounds bring it down again.
 #[derive(Debug)]
 pub struct DoorbellCoalescing {
