@@ -42,8 +42,8 @@ pub enum FaultAction {
     Duplicate(Duration),
     /// It gets a congestion mark (CE), if its sender set ECT.
     Mark,
-    /// One bit is flipped: the bit of this number from the first byte's most significant bit, modulo the
-    /// frame's length, or without a number one behind the Ethernet header at random.
+    /// One bit is flipped: the bit of this number from the first byte's most significant bit, if the frame
+    /// has so many, or without a number one behind the Ethernet header at random.
     Damage(Option<u32>),
     /// It is delayed by this much; later packets overtake it.
     Delay(Duration),

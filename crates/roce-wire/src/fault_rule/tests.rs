@@ -53,7 +53,7 @@ fn rules() -> impl Strategy<Value = FaultRule> {
         Just(FaultAction::Mark),
         times().prop_map(FaultAction::Duplicate),
         Just(FaultAction::Duplicate(Duration::ZERO)),
-        option::of(any::<u32>()).prop_map(FaultAction::Damage),
+        option::of(..524_424u32).prop_map(FaultAction::Damage),
         times().prop_map(FaultAction::Delay),
         (1..u32::MAX).prop_map(FaultAction::HoldBehind),
         selectors().prop_map(FaultAction::HoldUntil),
@@ -106,7 +106,10 @@ fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
         ("lose packet 1", "lose", "drop, duplicate"),
         ("drop packet", "", "a number"),
         ("drop packet 0", "0", "from 1"),
-        ("drop packets 5 to 3", "3", "a number"),
+        ("drop packets 5 to 3", "3", "a last number that is not below the first"),
+        ("drop packets 5 to x", "x", "a last number that is not below the first"),
+        ("damage bit 524424 of packet 1", "524424", "the longest frame has 524424"),
+        ("damage bit x of packet 1", "x", "a bit (from 0;"),
         ("drop pakket 1", "pakket", "rc-send-only"),
         ("drop request 3 of pair 2", "pair", "queue pair"),
         ("drop request 3 of queue pear 2", "pear", "pair"),
@@ -117,7 +120,9 @@ fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
         ("delay ack 1 by 18446744073709551615s", "18446744073709551615s", "a time"),
         ("delay ack 1", "", "by"),
         ("hold ack 1 for 2 packets", "for", "until"),
-        ("drop every 0th ack", "0th", "packet"),
+        ("drop every 0th ack", "0th", "a number from 1 with its ending"),
+        ("drop every 99999999999999999999th ack", "99999999999999999999th", "a number from 1"),
+        ("drop every north ack", "north", "packet"),
     ] {
         let error = FaultRule::parse(text).unwrap_err();
         assert_eq!(error.word, word, "{text}");

@@ -96,7 +96,7 @@ impl<'a> Words<'a> {
             "damage" => {
                 let mut bit = None;
                 if self.takes("bit") {
-                    bit = Some(self.number(0)?);
+                    bit = Some(self.bit()?);
                     self.need("of", "\"of\"")?;
                 }
                 (FaultAction::Damage(bit), self.packets()?)
@@ -133,19 +133,13 @@ impl<'a> Words<'a> {
     fn packets(&mut self) -> Result<'a, PacketSelector> {
         let mut direction = self.direction();
         let (kind, which) = if self.takes("every") {
-            let step = match nth(self.peek()) {
-                Some(step) => {
-                    self.next();
-                    step
-                }
-                None => 1,
-            };
+            let step = self.step()?;
             direction = direction.or_else(|| self.direction());
             (self.kind()?, Which::Every(step))
         } else {
             let kind = self.kind()?;
             let first: u64 = self.number(1)?;
-            let last = if self.takes("to") { self.number(first)? } else { first };
+            let last = if self.takes("to") { self.last_from(first)? } else { first };
             (kind, Which::Range(first, last))
         };
         let mut selector = PacketSelector { kind, which, direction, queue_pair: None, rank: None };
@@ -182,6 +176,32 @@ impl<'a> Words<'a> {
         })
     }
 
+    /// Takes a number such as 3rd, if there is one: 1 without.
+    fn step(&mut self) -> Result<'a, u64> {
+        let word = self.peek();
+        let Some(digits) = ordinal(word) else { return Ok(1) };
+        self.next();
+        let expected = "a number from 1 with its ending, such as 1st or 3rd,";
+        let step = digits.parse().ok().filter(|step| *step > 0);
+        step.ok_or(FaultRuleError { word, expected })
+    }
+
+    /// Takes the last number of a range.
+    fn last_from(&mut self, first: u64) -> Result<'a, u64> {
+        let refused = FaultRuleError {
+            word: self.peek(),
+            expected: "a last number that is not below the first",
+        };
+        self.number(first).map_err(|_| refused)
+    }
+
+    /// Takes the number of a bit that some frame has.
+    fn bit(&mut self) -> Result<'a, u32> {
+        let expected = "the number of a bit (from 0; the longest frame has 524424)";
+        let refused = FaultRuleError { word: self.peek(), expected };
+        self.number(0).ok().filter(|bit| *bit < MAX_FRAME_BITS).ok_or(refused)
+    }
+
     /// Takes a number that is at least `least`.
     fn number<T: core::str::FromStr + PartialOrd>(&mut self, least: T) -> Result<'a, T> {
         let word = self.next();
@@ -206,10 +226,11 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Parses a number such as 3rd, which may be followed by any of the four endings.
-fn nth(word: &str) -> Option<u64> {
+/// Returns the digits of a number such as 3rd, which may have any of the four endings.
+fn ordinal(word: &str) -> Option<&str> {
     let number = ["st", "nd", "rd", "th"].iter().find_map(|ending| word.strip_suffix(ending))?;
-    number.parse().ok().filter(|step| *step > 0)
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(number)
 }
 
 /// Finds an opcode by its name with hyphens for spaces, in letters of either case.
@@ -240,6 +261,9 @@ const KINDS: [(&str, PacketKind); 12] = [
     ("read-response", PacketKind::ReadResponse),
     ("atomic", PacketKind::Atomic),
 ];
+
+/// Bits of the longest frame: an IP packet of 65 535 bytes behind an Ethernet header with a VLAN tag.
+const MAX_FRAME_BITS: u32 = (65_535 + 14 + 4) * 8;
 
 /// Longest time of a rule.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
