@@ -137,6 +137,14 @@ impl<C: Consumer> Engine<C> {
         all
     }
 
+    /// Records the packets that faults hold back, before the devices are closed.
+    pub fn abandon_held(&mut self) {
+        let of_this_host = self.lo.iter_mut().chain(&mut self.loopback);
+        std::iter::once(&mut self.wire)
+            .chain(of_this_host)
+            .for_each(|device| device.abandon_held());
+    }
+
     fn devices(&self) -> impl Iterator<Item = &dyn FrameDevice> {
         let of_this_host = self.lo.iter().chain(&self.loopback);
         std::iter::once(&self.wire).chain(of_this_host).map(|device| &**device)

@@ -80,9 +80,17 @@ pub trait FrameDevice: Send {
     /// caller monitors the interface, so the device does not query the kernel.
     fn set_mtu(&mut self, _mtu: usize) {}
 
-    /// Notes a packet that a device around this one loses on purpose instead of sending it. Devices
-    /// that record packets record it with the comment `why`; others ignore it.
-    fn note_lost(&mut self, _packet: &[u8], _why: &str) {}
+    /// Records a packet that a device around this one loses, or has received and passes on with its
+    /// faults. An empty comment is none. Devices that do not record packets ignore it.
+    fn record(&mut self, _direction: Direction, _packet: &[u8], _comment: &str) {}
+
+    /// Sets the comment with which the frames of the next calls of [`transmit`](Self::transmit) are
+    /// recorded; an empty one is none.
+    fn set_comment(&mut self, _comment: &str) {}
+
+    /// Abandons the packets that faults hold back, before the device is closed: they are recorded, and
+    /// neither sent nor received.
+    fn abandon_held(&mut self) {}
 
     /// Returns counters by stable names, the innermost device's first.
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -152,8 +160,14 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     ) -> io::Result<usize> {
         (**self).transmit(fill)
     }
-    fn note_lost(&mut self, packet: &[u8], why: &str) {
-        (**self).note_lost(packet, why);
+    fn record(&mut self, direction: Direction, packet: &[u8], comment: &str) {
+        (**self).record(direction, packet, comment);
+    }
+    fn set_comment(&mut self, comment: &str) {
+        (**self).set_comment(comment);
+    }
+    fn abandon_held(&mut self) {
+        (**self).abandon_held();
     }
     forward!(self, **self; may_receive, has_unsent, capabilities, wait_fds, wake_at, set_filter,
         set_mtu, counters);

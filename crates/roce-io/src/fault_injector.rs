@@ -147,24 +147,28 @@ impl<D: FrameDevice> FaultInjector<D> {
         Self { clock: Box::new(clock), ..self }
     }
 
-    /// Tells the inner device which packets it does not get.
-    fn note_lost(&mut self) {
-        while let Some((packet, rule)) = self.outbound.pop_lost() {
-            match rule {
-                None => self.inner.note_lost(&packet, "lost: random fault"),
-                Some(rule) => {
-                    self.inner.note_lost(&packet, &format!("lost: scripted fault {}", rule + 1));
-                }
-            }
-        }
+    /// Lets the inner device record the next packets that are lost.
+    fn record_lost(&mut self, direction: Direction) {
+        let faulted = match direction {
+            Direction::In => &mut self.inbound,
+            Direction::Out => &mut self.outbound,
+        };
+        let inner = &mut self.inner;
+        while faulted.pop_lost(|packet, comment| inner.record(direction, packet, comment)) {}
     }
 
     /// Sends the ready packets, as far as the inner device takes them.
     fn send_ready(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         loop {
+            self.record_lost(Direction::Out);
             let ready = &mut self.outbound;
-            sent += self.inner.transmit(&mut |slot| ready.pop_into(slot).map(TxFrame::single))?;
+            // One call sends packets with the same comment.
+            let comment = ready.next_comment();
+            self.inner.set_comment(&comment);
+            sent += self
+                .inner
+                .transmit(&mut |slot| ready.pop_into(slot, &comment).map(TxFrame::single))?;
             if !self.outbound.has_ready() || self.inner.has_unsent() {
                 return Ok(sent);
             }
@@ -196,16 +200,19 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
             })?;
         }
         let mut count = 0;
-        while count < budget {
-            let lent = self.inbound.pop_with(&mut |packet| {
-                on_frame(RxFrame::packet(packet));
-            });
-            if !lent {
-                break;
+        loop {
+            self.record_lost(Direction::In);
+            let inner = &mut self.inner;
+            let is_lent = count < budget
+                && self.inbound.pop_with(|packet, comment| {
+                    inner.record(Direction::In, packet, comment);
+                    on_frame(RxFrame::packet(packet));
+                });
+            if !is_lent {
+                return Ok(count);
             }
             count += 1;
         }
-        Ok(count)
     }
 
     fn transmit(
@@ -224,10 +231,17 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
             let direction = &mut self.outbound;
             self.segmenter
                 .segment(frame, SegmentChecksum::Zero, &mut |packet| direction.admit(packet, now));
-            self.note_lost();
             sent += self.send_ready()?;
         }
         Ok(sent)
+    }
+
+    fn abandon_held(&mut self) {
+        self.inbound.abandon_held();
+        self.outbound.abandon_held();
+        self.record_lost(Direction::In);
+        self.record_lost(Direction::Out);
+        self.inner.abandon_held();
     }
 
     fn has_unsent(&self) -> bool {

@@ -18,8 +18,10 @@ use crate::{
 /// A device around a device that records packets as they would be on a wire: trains are segmented and
 /// checksums completed.
 ///
-/// Frames to send are recorded when they are written to their slot, before the kernel takes them, and
-/// with a comment those that a [`FaultInjector`](crate::FaultInjector) around this device does not send.
+/// Frames to send are recorded when they are written to their slot, before the kernel takes them. Those
+/// that meet faults of a [`FaultInjector`](crate::FaultInjector) around this device are recorded with
+/// a comment: as they are sent, or what is lost. An injector that also faults what is received records
+/// that, so the device in it is one [`of_sent`](PcapWriter::of_sent).
 /// A write error ends the recording, not the traffic; [`CaptureFile::flush`] returns it.
 ///
 /// ```
@@ -40,6 +42,8 @@ use crate::{
 pub struct PcapWriter<D> {
     inner: D,
     recorder: Recorder,
+    /// Comment of the frames that are sent.
+    comment: String,
     records_sent: bool,
     records_received: bool,
 }
@@ -49,10 +53,12 @@ impl<D: FrameDevice> PcapWriter<D> {
     pub fn new(inner: D, file: &CaptureFile, interface: &str) -> Self {
         let interface = CaptureInterface::new(interface);
         let recorder = Recorder { file: file.clone(), interface, segmenter: Segmenter::default() };
-        Self { inner, recorder, records_sent: true, records_received: true }
+        let comment = String::new();
+        Self { inner, recorder, comment, records_sent: true, records_received: true }
     }
 
-    /// As [`new`](Self::new), but received packets are not recorded: their senders record them.
+    /// As [`new`](Self::new), but received packets are not recorded: their senders record them, or an
+    /// injector of faults around this device does.
     pub fn of_sent(inner: D, file: &CaptureFile, interface: &str) -> Self {
         Self { records_received: false, ..Self::new(inner, file, interface) }
     }
@@ -72,7 +78,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn record(&mut self, direction: Direction, frame: RxFrame<'_>, comment: Option<&str>) {
+    fn record(&mut self, direction: Direction, frame: RxFrame<'_>, comment: &str) {
         let Self { file, interface, segmenter } = self;
         file.record(interface, |blocks| {
             // With the file locked, so that this process's packets are in the order of their times.
@@ -99,7 +105,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         }
         let recorder = &mut self.recorder;
         self.inner.receive(budget, &mut |frame| {
-            recorder.record(Direction::In, frame, None);
+            recorder.record(Direction::In, frame, "");
             on_frame(frame);
         })
     }
@@ -111,18 +117,23 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         if !self.records_sent {
             return self.inner.transmit(fill);
         }
-        let recorder = &mut self.recorder;
+        let (recorder, comment) = (&mut self.recorder, &self.comment);
         self.inner.transmit(&mut |slot| {
             let tx_frame = fill(slot)?;
             if let Some(frame) = RxFrame::from_tx(slot, &tx_frame) {
-                recorder.record(Direction::Out, frame, None);
+                recorder.record(Direction::Out, frame, comment);
             }
             Some(tx_frame)
         })
     }
 
-    fn note_lost(&mut self, packet: &[u8], why: &str) {
-        self.recorder.record(Direction::Out, RxFrame::packet(packet), Some(why));
+    fn record(&mut self, direction: Direction, packet: &[u8], comment: &str) {
+        self.recorder.record(direction, RxFrame::packet(packet), comment);
+    }
+
+    fn set_comment(&mut self, comment: &str) {
+        self.comment.clear();
+        self.comment.push_str(comment);
     }
 
     forward!(self, self.inner; has_unsent, capabilities, wait_fds, wake_at, set_filter, set_mtu,
@@ -130,7 +141,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use roce_test_macros::tier1;
     use std::{process::Command, time::Duration};
 
@@ -148,18 +159,21 @@ mod tests {
         segmenter::tests::{ipv4_frame, verified},
     };
 
-    const IN: u32 = 1;
-    const OUT: u32 = 2;
+    pub(crate) use super::capture_file::tests::Shared;
 
-    struct Recorded {
+    pub(crate) const IN: u32 = 1;
+    pub(crate) const OUT: u32 = 2;
+
+    pub(crate) struct Recorded {
         interface: u32,
-        direction: u32,
+        pub(crate) direction: u32,
         timestamp: Duration,
-        bytes: Vec<u8>,
+        pub(crate) comment: String,
+        pub(crate) bytes: Vec<u8>,
     }
 
     /// Returns interface names and packets; checks that timestamps are in nanoseconds.
-    fn read_back(bytes: &[u8]) -> (Vec<String>, Vec<Recorded>) {
+    pub(crate) fn read_back(bytes: &[u8]) -> (Vec<String>, Vec<Recorded>) {
         let mut reader = PcapNgReader::new(bytes).unwrap();
         let (mut names, mut packets) = (Vec::new(), Vec::new());
         while let Some(block) = reader.next_block() {
@@ -178,6 +192,10 @@ mod tests {
                         _ => panic!("{:?}", packet.options),
                     },
                     timestamp: packet.timestamp,
+                    comment: match packet.options[1..] {
+                        [EnhancedPacketOption::Comment(ref comment), ..] => comment.to_string(),
+                        _ => String::new(),
+                    },
                     bytes: packet.data.to_vec(),
                 }),
                 _ => {}
@@ -210,7 +228,7 @@ mod tests {
 
     #[test]
     fn packets_of_both_directions_are_recorded_under_their_interface() {
-        let written = capture_file::tests::Shared::default();
+        let written = Shared::default();
         let file = CaptureFile::new(written.clone()).unwrap();
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let [train, single] = traffic(&file);
@@ -359,13 +377,14 @@ mod tests {
 
     #[test]
     fn a_packet_that_is_lost_on_purpose_is_recorded_with_the_reason() {
-        let written = capture_file::tests::Shared::default();
+        let written = Shared::default();
         let file = CaptureFile::new(written.clone()).unwrap();
         let (device, _peer) = memory_pair(&MemoryConfig::default());
         let mut device: Box<dyn FrameDevice> = Box::new(PcapWriter::new(device, &file, "eth0"));
-        device.note_lost(&ipv4_frame(4791, &[9; 50]), "lost: fault 1");
-        let bytes = written.bytes();
-        assert!(bytes.windows(13).any(|window| window == b"lost: fault 1"));
+        device.record(Direction::Out, &ipv4_frame(4791, &[9; 50]), "lost: fault 1");
+        let (_, packets) = read_back(&written.bytes());
+        let seen: Vec<_> = packets.iter().map(|it| (it.direction, it.comment.as_str())).collect();
+        assert_eq!(seen, [(OUT, "lost: fault 1")]);
     }
 
     #[tier1("tshark")]

@@ -41,10 +41,8 @@ pub(super) struct FaultedDirection {
     max_reorder: u32,
     reorder_hold: Duration,
     admitted: u64,
-    ready: VecDeque<Vec<u8>>,
-    /// Packets that were lost, until they are taken, with the rule that lost them.
-    lost: Vec<(Vec<u8>, Option<usize>)>,
-    keeps_lost: bool,
+    /// Packets that leave, and between them those that are lost.
+    ready: VecDeque<Faulted>,
     held: Vec<Held>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
@@ -53,8 +51,17 @@ pub(super) struct FaultedDirection {
     now: Option<Instant>,
 }
 
+/// A packet and what faults did to it.
+#[derive(Debug)]
+struct Faulted {
+    bytes: Vec<u8>,
+    /// Comment of a capture; empty if no fault met the packet.
+    comment: String,
+    is_lost: bool,
+}
+
 struct Held {
-    packet: Vec<u8>,
+    packet: Faulted,
     due: Instant,
     /// Due once this many packets were admitted.
     behind: Option<u64>,
@@ -76,9 +83,6 @@ impl FaultedDirection {
             reorder_hold: config.reorder_hold,
             admitted: 0,
             ready: VecDeque::new(),
-            lost: Vec::new(),
-            // Those that were received have been recorded.
-            keeps_lost: direction == Direction::Out,
             held: Vec::new(),
             spare: Vec::new(),
             counts: [0; 6],
@@ -110,9 +114,17 @@ impl FaultedDirection {
         });
     }
 
-    /// Takes a packet that was lost, and the place of the rule that lost it.
-    pub(super) fn pop_lost(&mut self) -> Option<(Vec<u8>, Option<usize>)> {
-        self.lost.pop()
+    /// Abandons the packets that are held, and those that are ready.
+    pub(super) fn abandon_held(&mut self) {
+        let end = match self.direction {
+            Direction::In => "not received: the device was closed before",
+            Direction::Out => "not sent: the device was closed before",
+        };
+        self.ready.extend(self.held.drain(..).map(|held| held.packet));
+        for packet in self.ready.iter_mut().filter(|packet| !packet.is_lost) {
+            packet.note(end);
+            packet.is_lost = true;
+        }
     }
 
     /// Releases packets whose hold has expired.
@@ -135,22 +147,46 @@ impl FaultedDirection {
         !self.ready.is_empty()
     }
 
-    /// Lends the next ready packet; returns false if there is none.
-    pub(super) fn pop_with(&mut self, on_packet: &mut dyn FnMut(&[u8])) -> bool {
-        let Some(packet) = self.ready.pop_front() else { return false };
-        on_packet(&packet);
-        self.spare.push(packet);
-        true
+    /// Lends the next packet with its comment if it is lost; returns false if it is not, or there is
+    /// none.
+    pub(super) fn pop_lost(&mut self, on_packet: impl FnOnce(&[u8], &str)) -> bool {
+        self.pop_if(|next| next.is_lost, on_packet)
     }
 
-    /// Copies the next ready packet to the start of `slot`; returns its length.
-    pub(super) fn pop_into(&mut self, slot: &mut [u8]) -> Option<usize> {
+    /// Lends the next packet with its comment; returns false if it is lost, or there is none.
+    pub(super) fn pop_with(&mut self, on_packet: impl FnOnce(&[u8], &str)) -> bool {
+        self.pop_if(|next| !next.is_lost, on_packet)
+    }
+
+    /// Copies the next packet to the start of `slot` if it is not lost and has this comment; returns
+    /// its length.
+    pub(super) fn pop_into(&mut self, slot: &mut [u8], comment: &str) -> Option<usize> {
         let mut len = 0;
-        self.pop_with(&mut |packet| {
+        let is_meant = |next: &Faulted| !next.is_lost && next.comment == comment;
+        self.pop_if(is_meant, |packet, _| {
             len = packet.len();
             slot[..len].copy_from_slice(packet);
         })
         .then_some(len)
+    }
+
+    /// Returns the comment of the next packet; empty if there is none.
+    pub(super) fn next_comment(&self) -> String {
+        self.ready.front().map(|next| next.comment.clone()).unwrap_or_default()
+    }
+
+    fn pop_if(
+        &mut self,
+        is_meant: impl FnOnce(&Faulted) -> bool,
+        on_packet: impl FnOnce(&[u8], &str),
+    ) -> bool {
+        if !self.ready.front().is_some_and(is_meant) {
+            return false;
+        }
+        let Some(packet) = self.ready.pop_front() else { return false };
+        on_packet(&packet.bytes, &packet.comment);
+        self.spare.push(packet.bytes);
+        true
     }
 
     /// Returns the numbers of packets dropped, duplicated, delayed, reordered, corrupted, marked.
@@ -216,26 +252,28 @@ impl FaultedDirection {
         let mut twin = None;
         let held = |by: Duration| (now + by.min(MAX_HOLD), None, None);
         for (place, fault) in faults.iter().enumerate() {
-            // A packet without ECT is not marked.
-            let is_real = *fault != Fault::Mark || roce_wire::mark_congestion(&mut packet);
-            self.counts[index(fault)] += u64::from(is_real);
             let rule = admitted.rules.get(place).copied();
-            if let Some(rule) = rule.filter(|_| is_real) {
-                state.note(rule, admitted);
+            let obstacle = change(&mut packet.bytes, *fault, state, admitted).err();
+            let is_hindered = obstacle.is_some();
+            if let Some(rule) = rule {
+                state.note(rule, admitted, obstacle);
             }
+            if is_hindered {
+                continue;
+            }
+            self.counts[index(fault)] += 1;
+            packet.note(&match rule {
+                Some(rule) => format!("{}: scripted fault {}", effect(fault), rule + 1),
+                None => format!("{}: random fault", effect(fault)),
+            });
             match *fault {
                 Fault::Drop => {
-                    if self.keeps_lost {
-                        self.lost.push((packet, rule));
-                    } else {
-                        self.spare.push(packet);
-                    }
-                    self.spare.extend(twin.map(|(twin, _)| twin));
+                    packet.is_lost = true;
+                    self.ready.push_back(packet);
                     return;
                 }
-                Fault::Mark => {}
-                Fault::Corrupt(bit) => flip_a_bit(&mut packet, bit, state, admitted),
-                Fault::Duplicate(lag) => twin = Some((self.copy(&packet), lag)),
+                Fault::Mark | Fault::Corrupt(_) => {}
+                Fault::Duplicate(lag) => twin = Some((self.twin_of(&packet), lag)),
                 Fault::Delay(by) => hold = Some(held(by)),
                 Fault::Reorder(behind, at_most) => {
                     let behind = self.admitted.saturating_add(behind.into());
@@ -275,25 +313,70 @@ impl FaultedDirection {
         self.ready.extend(freed.into_iter().map(|held| held.packet));
     }
 
-    fn copy(&mut self, packet: &[u8]) -> Vec<u8> {
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(packet);
-        copy
+    fn copy(&mut self, packet: &[u8]) -> Faulted {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(packet);
+        Faulted { bytes, comment: String::new(), is_lost: false }
+    }
+
+    fn twin_of(&mut self, packet: &Faulted) -> Faulted {
+        Faulted { comment: packet.comment.clone(), ..self.copy(&packet.bytes) }
     }
 }
 
-/// Flips the bit of this number, or one behind the Ethernet header.
-fn flip_a_bit(packet: &mut [u8], bit: Option<u32>, state: &mut State, admitted: &Admitted) {
+impl Faulted {
+    /// Adds to the comment.
+    fn note(&mut self, text: &str) {
+        if !self.comment.is_empty() {
+            self.comment.push_str("; ");
+        }
+        self.comment.push_str(text);
+    }
+}
+
+/// Changes a packet as a fault does that changes one.
+///
+/// # Errors
+/// Says why the packet stays as it is.
+fn change(
+    packet: &mut [u8],
+    fault: Fault,
+    state: &mut State,
+    admitted: &Admitted,
+) -> Result<(), String> {
     let bits = packet.len() * 8;
-    let bit = match bit {
-        Some(_) if bits == 0 => return,
+    let bit = match fault {
+        Fault::Mark if roce_wire::mark_congestion(packet) => return Ok(()),
+        Fault::Mark => return Err("not marked: its sender has set no ECT".to_owned()),
         // Counted as in a lesson: the first is the highest of its byte.
-        Some(bit) => (bit as usize % bits) ^ 7,
-        None if packet.len() <= ETHERNET_LEN => return,
-        None => state.generator(admitted.stream).random_range(ETHERNET_LEN * 8..bits),
+        Fault::Corrupt(Some(bit)) if (bit as usize) < bits => bit as usize ^ 7,
+        Fault::Corrupt(Some(bit)) => {
+            return Err(format!("not damaged: bit {bit} is beyond the frame of {bits} bits"));
+        }
+        Fault::Corrupt(None) if packet.len() <= ETHERNET_LEN => {
+            return Err("not damaged: nothing is behind its Ethernet header".to_owned());
+        }
+        Fault::Corrupt(None) => {
+            state.generator(admitted.stream).random_range(ETHERNET_LEN * 8..bits)
+        }
+        _ => return Ok(()),
     };
     packet[bit / 8] ^= 1 << (bit % 8);
+    Ok(())
+}
+
+/// Returns what a fault does to a packet, for the comment of a capture.
+fn effect(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Drop => "lost",
+        Fault::Duplicate(_) => "duplicated",
+        Fault::Delay(_) => "delayed",
+        Fault::Reorder(..) => "reordered",
+        Fault::HoldUntil(_) => "held",
+        Fault::Corrupt(_) => "damaged",
+        Fault::Mark => "marked",
+    }
 }
 
 fn index(fault: &Fault) -> usize {

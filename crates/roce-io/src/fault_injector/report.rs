@@ -7,7 +7,8 @@ use std::{fmt, time::Duration};
 pub struct FaultEvent {
     /// Place of the rule in [`FaultConfig::script`](super::FaultConfig::script), from 0.
     pub rule: usize,
-    /// Number of the event among those of the rule in its process, from 1.
+    /// Number of the event among those of the rule in its process, from 1; events with an
+    /// [obstacle](Self::obstacle) are counted apart.
     pub number: u64,
     /// Time since 1970.
     pub time: Duration,
@@ -17,14 +18,17 @@ pub struct FaultEvent {
     pub rank: Option<u32>,
     /// The packet, in words.
     pub packet: String,
+    /// Why the fault has left the packet as it was, if it has.
+    pub obstacle: Option<String>,
 }
 
 impl fmt::Display for FaultEvent {
     /// Writes the line of a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, number, time, process, rank, packet } = self;
+        let Self { rule, number, time, process, rank, packet, obstacle } = self;
         let rank = rank.map_or("-".to_owned(), |rank| rank.to_string());
-        write!(f, "{rule}\t{number}\t{}\t{process}\t{rank}\t{packet}", time.as_nanos())
+        write!(f, "{rule}\t{number}\t{}\t{process}\t{rank}\t{packet}", time.as_nanos())?;
+        obstacle.iter().try_for_each(|obstacle| write!(f, "\t{obstacle}"))
     }
 }
 
@@ -38,7 +42,7 @@ impl FaultEvent {
     /// assert_eq!(event.to_string(), line);
     /// ```
     pub fn parse(line: &str) -> Option<Self> {
-        let mut parts = line.splitn(6, '\t');
+        let mut parts = line.splitn(7, '\t');
         let rule = parts.next()?.parse().ok()?;
         let number = parts.next()?.parse().ok()?;
         let time = Duration::from_nanos(parts.next()?.parse().ok()?);
@@ -47,8 +51,11 @@ impl FaultEvent {
             "-" => None,
             rank => Some(rank.parse().ok()?),
         };
+        let packet = parts.next()?.to_owned();
+        let obstacle = parts.next().map(str::to_owned);
         // A program may write what it likes, and this goes to a terminal.
-        let packet = parts.next().filter(|text| !text.chars().any(char::is_control))?.to_owned();
-        Some(Self { rule, number, time, process, rank, packet })
+        let mut texts = std::iter::once(&packet).chain(&obstacle);
+        let is_plain = texts.all(|text| !text.chars().any(char::is_control));
+        is_plain.then_some(Self { rule, number, time, process, rank, packet, obstacle })
     }
 }

@@ -91,6 +91,8 @@ struct Rule {
     /// How often that one came by.
     released: u64,
     happened: u64,
+    /// How often an obstacle left a packet as it was.
+    hindered: u64,
 }
 
 impl Rule {
@@ -100,7 +102,7 @@ impl Rule {
             _ => None,
         };
         let counter = RuleCounter::new(rule.packets);
-        Self { rule, counter, until, released: 0, happened: 0 }
+        Self { rule, counter, until, released: 0, happened: 0, hindered: 0 }
     }
 }
 
@@ -180,21 +182,24 @@ impl State {
         })
     }
 
-    /// Notes that a packet met a rule.
-    pub(super) fn note(&mut self, rule: usize, admitted: &Admitted) {
+    /// Notes that a packet met a rule, or that an obstacle left it as it was.
+    pub(super) fn note(&mut self, rule: usize, admitted: &Admitted, obstacle: Option<String>) {
         let state = &mut self.rules[rule];
-        state.happened += 1;
-        if state.happened > MAX_EVENTS && !state.happened.is_power_of_two() {
+        let count = if obstacle.is_some() { &mut state.hindered } else { &mut state.happened };
+        *count += 1;
+        let number = *count;
+        if number > MAX_EVENTS && !number.is_power_of_two() {
             return;
         }
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let event = FaultEvent {
             rule,
-            number: state.happened,
+            number,
             time,
             process: std::process::id(),
             rank: self.ranks[1],
             packet: describe(&admitted.seen),
+            obstacle,
         };
         if let Some(log) = &mut self.log {
             // One call, so that lines of several processes stay whole. Without the report the faults

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use roce_wire::{Bth, FaultRule, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 use super::*;
-use crate::{MemoryConfig, MemoryDevice, memory_pair, segmenter::tests::ipv4_frame};
+use crate::pcap_writer::tests::{IN, OUT, Shared, read_back};
+use crate::segmenter::tests::ipv4_frame;
+use crate::{CaptureFile, MemoryConfig, MemoryDevice, PcapWriter, memory_pair};
 
 /// A clock that stands still until it is told.
 #[derive(Clone)]
@@ -232,6 +234,99 @@ fn a_bit_is_damaged_by_its_number() {
     send(&mut here, [0]);
     let packet = receive(&mut there).remove(0);
     assert_eq!((packet[20], packet.iter().filter(|byte| **byte != 0).count()), (0x40, 1));
+}
+
+#[test]
+fn a_fault_that_cannot_change_its_packet_is_told_and_leaves_it_as_it_was() {
+    let config = script(&["damage bit 480 of sent packet 1", "mark sent packet 2"]);
+    let (here, mut there) = memory_pair(&MemoryConfig::default());
+    let script = FaultScript::new(&config);
+    let mut here = FaultInjector::with_script(here, &config, script.clone());
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [0, 1]);
+    let told: Vec<_> = script.events().into_iter().map(|event| event.obstacle).collect();
+    let damage = "not damaged: bit 480 is beyond the frame of 480 bits";
+    let mark = "not marked: its sender has set no ECT";
+    assert_eq!(told, [damage, mark].map(|text| Some(text.to_owned())));
+    for name in ["fault_sent_corrupted", "fault_sent_marked"] {
+        assert!(here.counters().contains(&(name, 0)), "{name}");
+    }
+}
+
+/// A faulty end with a capture inside, its plain peer, its clock, and the file.
+fn captured(
+    rules: &[&str],
+) -> (FaultInjector<PcapWriter<MemoryDevice>>, MemoryDevice, Clock, Shared) {
+    let (here, there) = memory_pair(&MemoryConfig::default());
+    let (clock, written) = (Clock::new(), Shared::default());
+    let file = CaptureFile::new(written.clone()).unwrap();
+    let here = PcapWriter::of_sent(here, &file, "eth0");
+    let its = clock.clone();
+    let here = FaultInjector::new(here, &script(rules)).with_clock(move || its.now());
+    (here, there, clock, written)
+}
+
+/// Returns direction, number and comment of each packet of a capture.
+fn comments(written: &Shared) -> Vec<(u32, u8, String)> {
+    let (_, packets) = read_back(&written.bytes());
+    packets.into_iter().map(|it| (it.direction, it.bytes[59], it.comment)).collect()
+}
+
+#[test]
+fn a_capture_has_each_packet_once_and_what_faults_did_to_it() {
+    let rules = [
+        "drop packet 2",
+        "duplicate packet 3",
+        "damage bit 0 of packet 4",
+        "delay packet 5 by 1ms",
+        "hold packet 6 behind 1 packet",
+        "hold packet 8 until packet 9",
+        "damage bit 1 of packet 9",
+        "delay packet 9 by 1ms",
+    ];
+    let expected = [
+        (0, ""),
+        (1, "lost: scripted fault 1"),
+        (2, "duplicated: scripted fault 2"),
+        (2, "duplicated: scripted fault 2"),
+        (3, "damaged: scripted fault 3"),
+        (6, ""),
+        (5, "reordered: scripted fault 5"),
+        (7, "held: scripted fault 6"),
+        (4, "delayed: scripted fault 4"),
+        (8, "damaged: scripted fault 7; delayed: scripted fault 8"),
+    ];
+    for direction in [OUT, IN] {
+        let (mut here, mut there, clock, written) = captured(&rules);
+        match direction {
+            OUT => send(&mut here, 0..9),
+            _ => send(&mut there, 0..9),
+        }
+        receive(&mut here);
+        clock.advance(Duration::from_millis(1));
+        receive(&mut here);
+        let expected = expected.map(|(number, text)| (direction, number, text.to_owned()));
+        assert_eq!(comments(&written), expected);
+    }
+}
+
+#[test]
+fn what_is_held_when_the_device_is_closed_is_in_the_capture_with_the_reason() {
+    for (direction, end) in [(OUT, "not sent"), (IN, "not received")] {
+        let (mut here, mut there, _, written) = captured(&["hold packet 1 until packet 3"]);
+        match direction {
+            OUT => send(&mut here, 0..2),
+            _ => send(&mut there, 0..2),
+        }
+        receive(&mut here);
+        let passed = (direction, 1, String::new());
+        assert_eq!(comments(&written), std::slice::from_ref(&passed));
+        for _ in 0..2 {
+            here.abandon_held();
+            let text = format!("held: scripted fault 1; {end}: the device was closed before");
+            assert_eq!(comments(&written), [passed.clone(), (direction, 0, text)]);
+        }
+    }
 }
 
 #[test]

@@ -213,13 +213,15 @@ impl PacketBlocks<'_> {
         direction: Direction,
         since_1970: Duration,
         packet: &[u8],
-        comment: Option<&str>,
+        comment: &str,
     ) {
         let mut options = vec![EnhancedPacketOption::Flags(match direction {
             Direction::In => INBOUND,
             Direction::Out => OUTBOUND,
         })];
-        options.extend(comment.map(|text| EnhancedPacketOption::Comment(Cow::Borrowed(text))));
+        if !comment.is_empty() {
+            options.push(EnhancedPacketOption::Comment(Cow::Borrowed(comment)));
+        }
         let block = EnhancedPacketBlock {
             interface_id: self.interface,
             timestamp: since_1970,
@@ -274,10 +276,10 @@ pub(super) mod tests {
 
     /// A writer whose bytes a test can read.
     #[derive(Clone, Default)]
-    pub(in crate::pcap_writer) struct Shared(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
     impl Shared {
-        pub(in crate::pcap_writer) fn bytes(&self) -> Vec<u8> {
+        pub(crate) fn bytes(&self) -> Vec<u8> {
             self.0.lock().unwrap().clone()
         }
     }

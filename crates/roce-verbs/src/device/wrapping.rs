@@ -27,9 +27,9 @@ pub(super) struct Wrapping<'a> {
 }
 
 impl Wrapping<'_> {
-    /// Wraps a device. The capture is inside the faults: it shows the packets that crossed the
-    /// interface, and those that were not sent. With `of_sent` the peers do the same to what is
-    /// received.
+    /// Wraps a device. The capture is inside the faults, which tell it what they do: it shows each
+    /// packet as it is behind them, and with the reason those that are lost. With `of_sent` the peers do
+    /// the same to what is received.
     pub(super) fn device(
         &self,
         device: ReusedSocket,
@@ -57,8 +57,10 @@ impl Wrapping<'_> {
     ) -> Box<dyn FrameDevice> {
         if let Some(file) = self.capture {
             device = Box::new(match (of_sent, self.config.capture_at_receiver) {
-                (true, false) => PcapWriter::of_sent(device, file, name),
                 (true, true) => PcapWriter::of_received(device, file, name),
+                (true, false) => PcapWriter::of_sent(device, file, name),
+                // The injector around it records what it receives, with the faults.
+                (false, _) if self.script.is_some() => PcapWriter::of_sent(device, file, name),
                 (false, _) => PcapWriter::new(device, file, name),
             });
         }

@@ -195,8 +195,8 @@ impl Driver {
         while shared.generation.is_current() {
             if let Some(mut engine) = shared.engine.try_lock() {
                 engine.run(shared.now(), Cause::Flush, None);
-                if !engine.is_unfinished() {
-                    return;
+                if !engine.is_unfinished() || std::time::Instant::now() >= give_up_at {
+                    return engine.abandon_held();
                 }
                 // The rest waits for the interface, which may have no carrier.
                 give_up_at = give_up_at.min(std::time::Instant::now() + MAX_FLUSH);

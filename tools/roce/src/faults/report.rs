@@ -49,41 +49,62 @@ impl Report {
     /// Names the rules that never happened, if the command is to fail because of them.
     pub(crate) fn finish(&self, judged: impl Fn(&FaultRule) -> bool) -> Result {
         eprint!("{self}");
-        let missed = self.rules.iter().filter(|(rule, of)| of.is_empty() && judged(rule)).count();
-        match missed {
-            0 => Ok(()),
-            1 => Err(CliError::new(
-                "a scripted fault never happened: no packet was the one it names",
-            )),
-            _ => Err(CliError::new(format!(
-                "{missed} scripted faults never happened: no packets were those they name"
-            ))),
-        }
+        let never = |(_, of): &&(_, Vec<_>)| of.iter().all(is_hindered);
+        let missed: Vec<_> =
+            self.rules.iter().filter(never).filter(|(rule, _)| judged(rule)).collect();
+        let reason = match (missed.len(), missed.iter().any(|(_, of)| !of.is_empty())) {
+            (0, _) => return Ok(()),
+            (1, false) => "no packet was the one it names",
+            (1, true) => "the packet that it names could not be changed",
+            (_, false) => "no packets were those they name",
+            (_, true) => "no packets were those they name, or they could not be changed",
+        };
+        let faults = match missed.len() {
+            1 => "a scripted fault".to_owned(),
+            count => format!("{count} scripted faults"),
+        };
+        Err(CliError::new(format!("{faults} never happened: {reason}")))
     }
+}
+
+fn is_hindered(event: &FaultEvent) -> bool {
+    event.obstacle.is_some()
+}
+
+/// Returns how often a rule happened, in words, or how often it was hindered.
+fn counted(events: &[FaultEvent], hindered: bool) -> Option<String> {
+    // Of many events only some are written, with their number in their process.
+    let mut counts = BTreeMap::new();
+    let mut written = 0;
+    for event in events.iter().filter(|event| is_hindered(event) == hindered) {
+        written += 1;
+        let count = counts.entry(event.process).or_insert(0);
+        *count = event.number.max(*count);
+    }
+    // A program that another one has replaced (execve) has counted anew in the same process.
+    let count = counts.values().sum::<u64>().max(written);
+    let least = if count > written { "at least " } else { "" };
+    (count > 0).then(|| format!("{least}{}", times(count)))
 }
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (place, (rule, events)) in self.rules.iter().enumerate() {
-            let number = place + 1;
-            // Of many events only some are written, with their number in their process.
-            let mut counts = BTreeMap::new();
-            for event in events {
-                let count = counts.entry(event.process).or_insert(0);
-                *count = event.number.max(*count);
+            write!(f, "roce: fault {}, {rule}: ", place + 1)?;
+            match counted(events, false) {
+                Some(count) => write!(f, "happened {count}")?,
+                None => write!(f, "never happened")?,
             }
-            // A program that another one has replaced (execve) has counted anew in the same process.
-            let count = counts.values().sum::<u64>().max(events.len() as u64);
-            if count == 0 {
-                writeln!(f, "roce: fault {number}, {rule}: never happened")?;
-                continue;
+            match counted(events, true) {
+                Some(count) => writeln!(f, ", could not change its packet {count}")?,
+                None => writeln!(f)?,
             }
-            let least = if count > events.len() as u64 { "at least " } else { "" };
-            writeln!(f, "roce: fault {number}, {rule}: happened {least}{}", times(count))?;
             for event in events.iter().take(MAX_SHOWN) {
-                let FaultEvent { time, process, rank, packet, .. } = event;
+                let FaultEvent { time, process, rank, packet, obstacle, .. } = event;
                 let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-                writeln!(f, "roce:   {} {rank}process {process}: {packet}", TimeOfDay(*time))?;
+                write!(f, "roce:   {} {rank}process {process}: {packet}", TimeOfDay(*time))?;
+                obstacle.iter().try_for_each(|obstacle| write!(f, ", {obstacle}"))?;
+                writeln!(f)?;
             }
             if events.len() > MAX_SHOWN {
                 writeln!(f, "roce:   and later ones")?;
@@ -111,7 +132,7 @@ mod tests {
     fn event(rule: usize, number: u64, rank: Option<u32>) -> FaultEvent {
         let time = Duration::from_nanos(86_400_000_000_000 + 3_661_000_002_000);
         let packet = "RC SEND Only with PSN 3, sent by queue pair 2".to_owned();
-        FaultEvent { rule, number, time, process: 7, rank, packet }
+        FaultEvent { rule, number, time, process: 7, rank, packet, obstacle: None }
     }
 
     #[test]
@@ -133,5 +154,26 @@ mod tests {
         assert_eq!(lines[12..], ["roce: fault 3, drop nak 1: never happened"]);
         assert!(report.finish(|_| true).is_err());
         assert!(report.finish(|rule| *rule != script[2]).is_ok());
+    }
+
+    #[test]
+    fn a_packet_that_could_not_be_changed_is_told_with_the_reason() {
+        let script = [FaultRule::parse("mark requests 1 to 2").unwrap()];
+        let hindered = |number| {
+            let obstacle = Some("not marked: its sender has set no ECT".to_owned());
+            FaultEvent { obstacle, ..event(0, number, None) }
+        };
+        let report = Report::new(&script, vec![hindered(1), hindered(2)]);
+        let shown = report.to_string();
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(
+            lines[0],
+            "roce: fault 1, mark request 1 to 2: never happened, could not change its packet twice"
+        );
+        assert!(lines[1].ends_with("pair 2, not marked: its sender has set no ECT"), "{shown}");
+        let Err(CliError::Message(error)) = report.finish(|_| true) else { panic!("it fails") };
+        assert!(error.ends_with("the packet that it names could not be changed"), "{error}");
+        let shown = Report::new(&script, vec![hindered(1), event(0, 1, None)]).to_string();
+        assert!(shown.contains(": happened once, could not change its packet once"), "{shown}");
     }
 }
