@@ -75,6 +75,9 @@ impl ScriptFile {
 
     fn parse(text: &str) -> Result<Self, String> {
         let data: ScriptData = toml::from_str(text).map_err(|error| error.to_string())?;
+        if data.faults.is_empty() {
+            return Err("it has no sentence: write faults = [\"drop request 3\", …]".to_owned());
+        }
         let rule =
             |text: &String| parse_rule(text).map_err(|error| format!("in {text:?}: {error}"));
         Ok(Self(data.faults.iter().map(rule).collect::<Result<_, _>>()?))
@@ -119,11 +122,15 @@ impl Faults {
         }
     }
 
-    /// Returns the faults on sent packets for one of many ranks, with a seed of its own.
-    pub(crate) fn of_sender(&self, rank: u32) -> FaultConfig {
+    /// Returns the faults of one of many ranks, with a seed of its own.
+    pub(crate) fn of_rank(&self, rank: u32) -> FaultConfig {
         let seed = self.seed.wrapping_add(u64::from(rank) << 32);
-        let (inbound, rank) = (FaultRates::default(), Some(rank));
-        FaultConfig { seed, inbound, rank, ..self.config() }
+        FaultConfig { seed, rank: Some(rank), ..self.config() }
+    }
+
+    /// Returns the faults of one of many ranks that it injects into sent packets alone.
+    pub(crate) fn of_sender(&self, rank: u32) -> FaultConfig {
+        FaultConfig { inbound: FaultRates::default(), ..self.of_rank(rank) }
     }
 
     /// Refuses rules that name a rank beyond those of the command; `None` where it has none.
@@ -170,6 +177,7 @@ mod tests {
         let error = ScriptFile::parse("faults = ['drop reqest 3']").unwrap_err();
         assert!(error.contains("in \"drop reqest 3\": \"reqest\" where"), "{error}");
         assert!(ScriptFile::parse("fault = []").unwrap_err().contains("fault"));
+        assert!(ScriptFile::parse("faults = []").unwrap_err().contains("no sentence"));
     }
 
     #[test]

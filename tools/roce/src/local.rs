@@ -4,18 +4,21 @@
 //! arguments and a role. It prints the client's output. The children die with the parent, and the
 //! network with the last child.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
+pub(crate) mod termination;
 
 use crate::error::{CliError, Result};
 use crate::log;
@@ -148,8 +151,9 @@ fn myself() -> Command {
 pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
     // This path is the running program, even if its file was replaced or is not readable.
     let mut command = Command::new("/proc/self/exe");
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    command.args(arguments.iter().take(1)).args(more).args(arguments.iter().skip(1));
+    let mut arguments = std::env::args_os();
+    command.arg0(arguments.next().unwrap_or_else(|| "roce".into()));
+    command.args(arguments.next()).args(more).args(arguments);
     if log::invalid_level().is_some() {
         // This process has warned about it.
         command.env_remove(log::VARIABLE);
@@ -205,11 +209,15 @@ impl Run {
         })
     }
 
-    /// Waits until both have ended, and stops the one that would wait forever.
+    /// Waits until both have ended, and ends the one that would wait forever.
     fn follow(&mut self, news: &Receiver<Event>, client_stdin: &mut Option<ChildStdin>) -> Result {
-        let mut patience = Duration::MAX;
+        // What comes next once one has ended: time to end by itself, SIGTERM, SIGKILL.
+        let mut signals = [Signal::SIGTERM, Signal::SIGKILL].into_iter();
         let (mut server_alive, mut client_alive) = (true, true);
         while server_alive || client_alive {
+            let are_both = server_alive && client_alive;
+            let patience = if are_both { Duration::MAX } else { END_TIMEOUT };
+            let mut is_over = false;
             match news.recv_timeout(patience) {
                 Ok(Event::ServerReady) => {
                     // If the client has ended, the next event reports that.
@@ -229,17 +237,17 @@ impl Run {
                 }
                 Ok(Event::ClientEnded) => {
                     client_alive = false;
-                    if server_alive && !self.client.wait()?.success() {
-                        // The server could only report that the client is gone.
-                        self.server.kill()?;
-                    }
+                    // The server could only report that the client is gone.
+                    is_over = server_alive && !self.client.wait()?.success();
                 }
-                Err(_) => {
-                    // The other end would wait forever; it may have ended already.
-                    let _ = if server_alive { self.server.kill() } else { self.client.kill() };
-                }
+                // The other end would wait forever.
+                Err(_) => is_over = true,
             }
-            patience = if server_alive && client_alive { Duration::MAX } else { END_TIMEOUT };
+            if is_over && let Some(signal) = signals.next() {
+                let other = if server_alive { &self.server } else { &self.client };
+                // It may have ended already.
+                let _ = kill(pid_of(other), signal);
+            }
         }
         let (server, client) = (self.server.wait()?, self.client.wait()?);
         // Each end has printed its own reason.
@@ -274,6 +282,10 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&buffer[..len])?;
         to.flush()?;
     }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {

@@ -31,6 +31,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // This program also starts itself as /proc/self/exe. Without a name it is `exe` in captures.
+    let _named = nix::sys::prctl::set_name(c"roce");
     let cli = cli::Cli::parse();
     log::start();
     let outcome = match cli.command {

@@ -289,7 +289,9 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let end = child::follow(&mut program, &signals, limits)?;
     let totals = live.end();
     if options.counters {
-        counters::print(&totals);
+        // Elsewhere the supervisor puts the rank in front.
+        let rank = options.local_rank.filter(|_| options.prefix == Prefix::None);
+        counters::print(&totals, rank);
     }
     let faults = match options.is_rank() {
         true => Ok(()),
@@ -329,10 +331,10 @@ impl Options {
     }
 
     /// Returns the text of the faults, if there are any. With several ranks the sender of a packet
-    /// injects them, so that each packet meets them once.
+    /// injects them, so that each packet meets them once: what peers of the run have sent is left alone.
     fn fault_text(&self) -> Option<String> {
         let config = match self.local_rank {
-            Some(rank) => self.faults.of_sender(rank),
+            Some(rank) => self.faults.of_rank(rank),
             None => self.faults.config(),
         };
         self.faults.any().then(|| config.to_string())

@@ -14,6 +14,7 @@ use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
 use crate::link::{self, LinkWatch};
+use crate::local::termination::Termination;
 use crate::switch::SwitchOptions;
 use crate::{local, parse_number};
 
@@ -107,7 +108,15 @@ impl Traffic {
             File::create(path)
                 .map_err(|error| CliError::context(format!("writing {}", path.display()), error))?;
         }
+        // Before any thread exists, since each takes over what is blocked.
+        let tells = self.role.is_some() && (self.counters || self.faults.any());
+        let termination = tells.then(Termination::block).transpose()?;
         let device = open(&name, config)?;
+        if let Some(termination) = termination {
+            let (traffic, device) = (self.clone(), device.clone());
+            // The failure of the other end is that of the command.
+            termination.handle(move || drop(traffic.finish(&device)))?;
+        }
         let watch = LinkWatch::start(&device)?;
         let outcome = work(&device).map_err(|failure| match failure {
             CliError::Message(text) if link::is_down(&device) => {
@@ -116,10 +125,12 @@ impl Traffic {
             other => other,
         });
         drop(watch);
-        // Counters help most after a failure.
-        if self.counters {
-            print_counters(&device)?;
-        }
+        outcome.and(self.finish(&device))
+    }
+
+    /// Writes what the command has to tell of the device at its end, which helps most after a failure.
+    fn finish(&self, device: &Device) -> Result {
+        let counted = if self.counters { print_counters(device) } else { Ok(()) };
         let flushed = device.flush_capture().map_err(|error| match &self.pcap {
             Some(path) => CliError::context(format!("writing {}", path.display()), error),
             None => error.into(),
@@ -132,7 +143,7 @@ impl Traffic {
             true => Ok(()),
             false => Report::new(&script, device.fault_events()).finish(|_| true),
         };
-        outcome.and(flushed).and(happened)
+        counted.and(flushed).and(happened)
     }
 
     /// Returns the placement of this end's threads.

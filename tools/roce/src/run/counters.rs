@@ -58,11 +58,12 @@ impl LiveCounters {
     }
 }
 
-/// Prints the counters that are not zero on standard error.
-pub(crate) fn print(totals: &[(String, CounterTotals)]) {
+/// Prints the counters that are not zero on standard error, with a rank in front if there is one.
+pub(crate) fn print(totals: &[(String, CounterTotals)], rank: Option<u32>) {
+    let prefix = rank.map(|rank| format!("[{rank}] ")).unwrap_or_default();
     for (device, totals) in totals {
         for (name, count) in totals.iter().filter(|(_, count)| *count > 0) {
-            eprintln!("{device} {name:32} {count:>12}");
+            eprintln!("{prefix}{device} {name:32} {count:>12}");
         }
     }
 }

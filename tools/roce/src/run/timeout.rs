@@ -35,8 +35,8 @@ impl FromStr for Timeout {
 
 impl Display for Timeout {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let unit =
-            if self.text.ends_with(|last: char| last.is_ascii_alphabetic()) { "" } else { " s" };
+        // A number alone is one of seconds.
+        let unit = if self.text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
         write!(out, "{}{unit}", self.text)
     }
 }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_time_has_the_suffixes_of_timeout() {
         for (text, milliseconds, shown) in [
-            ("90", 90_000, "90 s"),
+            ("90", 90_000, "90s"),
             ("0.5s", 500, "0.5s"),
             ("2m", 120_000, "2m"),
             ("1.5h", 5_400_000, "1.5h"),

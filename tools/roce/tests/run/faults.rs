@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use roce_test_macros::tier1;
 
-use super::{Copy, Outcome, compile, roce, roce_run, succeeded, temporary};
+use super::{Copy, Outcome, compile, roce, roce_run, succeeded, temporary, text};
 
 /// Returns the program of `traffic.c` under one of its names.
 fn traffic(name: &str) -> &'static str {
@@ -237,6 +237,126 @@ fn a_scripted_fault_that_never_happens_fails_the_run_unless_the_program_fails() 
     let errors = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("\"reqest\" where packet, request,"), "{errors}");
+    Ok(())
+}
+
+#[tier1]
+fn the_report_of_scripted_faults_comes_however_a_run_ends() -> Outcome {
+    let program = traffic("traffic");
+    let endless = format!("{program} 5 exit; exec sleep 60");
+    let killed = format!("{program} 5 exit; kill -KILL $$");
+    for (place, script, code) in [
+        (&["--timeout", "1"][..], &endless, 124),
+        (&["--local", "1", "--timeout", "1"], &endless, 124),
+        (&["--local", "3", "--timeout", "1"], &endless, 124),
+        (&["--local", "1"], &killed, 128 + 9),
+        (&["--local", "3"], &killed, 128 + 9),
+    ] {
+        let words = [place, &["--fault", "drop request 1", "--", "sh", "-c", script]].concat();
+        // Without a private host there is no device for the traffic.
+        let output = if place[0] == "--local" {
+            roce_run(&words).output()?
+        } else {
+            let outer = ["run", "--local", "1", "--", text(roce()), "run"];
+            Command::new(roce()).args(outer).args(words).output()?
+        };
+        let errors = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(code), "{place:?}: {errors}");
+        assert!(errors.contains("fault 1, drop request 1: happened"), "{place:?}: {errors}");
+        assert!(code != 124 || errors.contains("stopped after 1s (--timeout)"), "{errors}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn ranks_that_take_all_peers_as_foreign_fault_what_they_receive_too() -> Outcome {
+    let program = traffic("traffic-pair");
+    let line = ["--local", "1", "--loss", "50%", "--", "env", "ROCE_PEERS=none", program];
+    let run = run_with("foreign", &[&line[..], &["20", "exit"]].concat())?;
+    assert!(run.count("fault_sent_dropped") > 0, "{}", run.errors);
+    assert!(run.count("fault_rcvd_dropped") > 0, "{}", run.errors);
+    Ok(())
+}
+
+/// Returns the comments of the packets of a capture.
+fn comments(capture: &Path) -> Outcome<Vec<String>> {
+    let mut shown = Command::new("tshark");
+    shown.args(["-T", "fields", "-e", "frame.comment", "-r"]).arg(capture);
+    let output = shown.output()?;
+    Ok(succeeded(&output)?.lines().filter(|it| !it.is_empty()).map(str::to_owned).collect())
+}
+
+#[tier1("tshark")]
+fn a_capture_says_what_faults_did_to_a_packet_at_either_side() -> Outcome {
+    let faults = [
+        "drop received ack 1",
+        "drop sent request 2",
+        "delay received ack 3 by 1ms",
+        "duplicate sent request 4",
+        "damage sent request 6",
+        "hold sent request 20 until cnp 1",
+    ];
+    let capture = temporary("commented.pcapng");
+    let mut command = Command::new(roce());
+    command.args(["pingpong", "--local", "-n", "100", "--pcap"]).arg(&capture);
+    command.args(faults.iter().flat_map(|fault| ["--fault", fault]));
+    succeeded(&command.output()?)?;
+    let found = comments(&capture)?;
+    let bytes = fs::read(&capture)?;
+    fs::remove_file(&capture)?;
+    assert!(bytes.windows(6).any(|it| it == b"(roce)"), "the name of the program");
+    let effects = ["lost", "lost", "delayed", "duplicated", "damaged", "held"];
+    for (effect, number) in effects.iter().zip(1..) {
+        let wanted = format!("{effect}: scripted fault {number}");
+        let count = found.iter().filter(|it| it.starts_with(&wanted)).count();
+        assert_eq!(count, if *effect == "duplicated" { 2 } else { 1 }, "{wanted}: {found:?}");
+    }
+    let held = "held: scripted fault 6; not sent: the device was closed before";
+    assert_eq!(found.last().map(String::as_str), Some(held), "{found:?}");
+    Ok(())
+}
+
+#[tier1("tshark")]
+fn a_packet_that_is_held_until_the_program_exits_is_in_the_capture() -> Outcome {
+    let capture = temporary("held.pcapng");
+    for end in ["return", "leak"] {
+        let fault = "hold request 1 until cnp 1";
+        let line = ["--local", "1", "--fault", fault, "--pcap", text(&capture), "--"];
+        succeeded(&roce_run(&[&line[..], &[traffic("traffic"), "5", end]].concat()).output()?)?;
+        let held = "held: scripted fault 1; not sent: the device was closed before";
+        assert_eq!(comments(&capture)?, [held], "{end}");
+        fs::remove_file(&capture)?;
+    }
+    Ok(())
+}
+
+#[tier1]
+fn both_ends_tell_their_counters_when_a_local_command_fails() -> Outcome {
+    let mut command = Command::new(roce());
+    command.args(["pingpong", "--local", "--counters", "--fault", "drop sent requests 9 to 9999"]);
+    let output = command.output()?;
+    let errors = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let told = |start: &str| {
+        let is_count = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+        errors.lines().filter_map(|line| is_count(line.strip_prefix(start)?)).count()
+    };
+    assert!(told("server: ") > 0 && told("") > told("server: "), "{errors}");
+    Ok(())
+}
+
+#[tier1]
+fn counters_have_their_rank_in_front_whoever_writes_them() -> Outcome {
+    let program = traffic("traffic");
+    for prefix in ["rank", "none"] {
+        let line = ["--local", "2", "--prefix", prefix, "--counters", "--", program, "3", "return"];
+        let output = roce_run(&[&line[..], &["1", "{rank}"]].concat()).output()?;
+        let errors = String::from_utf8(output.stderr)?;
+        for rank in 0..2 {
+            let start = format!("[{rank}] roce0 sent_pkts ");
+            assert!(errors.lines().any(|line| line.starts_with(&start)), "{prefix}: {errors}");
+        }
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ fn waiting_for_a_server_is_told_ends_in_time_and_leaves_the_processor_alone() ->
     let lines: Vec<&str> = words.lines().collect();
     let [waiting, stopped, times] = lines[..] else { return Err(words.into()) };
     assert!(waiting.contains("rank 1 waits for rank 0 to listen on a TCP port"), "{waiting}");
-    assert!(stopped.contains("stopped after 4 s (--timeout)"), "{stopped}");
+    assert!(stopped.contains("stopped after 4s (--timeout)"), "{stopped}");
     let used = times.split(' ').skip(1).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
     assert!(used < 1.0, "{used} s of processor time for 4 s");
     Ok(())

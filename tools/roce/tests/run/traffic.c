@@ -4,7 +4,8 @@
  *   traffic-pair MESSAGES END             a child process sends to this one
  *   traffic-fork MESSAGES END             a child does the same as its parent, at once
  *
- * END is return, exit (_exit), kill (SIGKILL) or exec (this program again, with END return). */
+ * END is return, leak (return with the device open), exit (_exit), kill (SIGKILL) or exec (this program
+ * again, with END return). */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <signal.h>
@@ -139,7 +140,7 @@ static void finish(char **argv) {
     if (!strcmp(argv[2], "exit")) _exit(0);
     if (!strcmp(argv[2], "kill")) kill(getpid(), SIGKILL);
     if (!strcmp(argv[2], "exec")) execl("/proc/self/exe", argv[0], argv[1], "return", NULL);
-    if (strcmp(argv[2], "return")) exit(4);
+    if (strcmp(argv[2], "return") && strcmp(argv[2], "leak")) exit(4);
 }
 
 /* Receives what a child sends. */
