@@ -1,4 +1,5 @@
-//! Decisions about timing, each in virtual time: what waits, for how long, and who runs the engine.
+//! Decisions about timing, each in virtual time: what waits, for how long, and which
+//! thread runs the engine.
 //!
 //! | question | decided by |
 //! |---|---|

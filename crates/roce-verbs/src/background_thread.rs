@@ -15,9 +15,8 @@ const FAULTS: [Signal; 6] = [
 ];
 
 /// Blocks signals in the calling thread, except those of faults, and places it as the device's
-/// configuration says: on any
-/// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank to
-/// one core must not bind this thread to it too.
+/// configuration says: on any CPU unless one was chosen, whatever its creator was bound to. A launcher
+/// that binds a rank to one core must not bind this thread to it too.
 pub(crate) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {

@@ -17,9 +17,3 @@ pub(crate) struct DeviceState {
     pub(crate) observer: TraceObserver,
     pub(crate) _port_holder: PortReservation,
 }
-
-impl DeviceState {
-    pub(crate) fn config(&self) -> &DeviceConfig {
-        &self.config
-    }
-}

@@ -27,7 +27,7 @@ pub(crate) struct Objects {
     /// The completion queues.
     pub(crate) queues:
         HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
-    /// Who gets which asynchronous event.
+    /// The receivers of asynchronous events.
     pub(crate) events: EventRouter,
     /// The queue pair numbers of this process.
     pub(crate) numbers: QpnAllocator,

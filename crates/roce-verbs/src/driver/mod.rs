@@ -89,7 +89,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(engine: Engine, port: Port, device: DeviceState) -> Result<Self, Error> {
-        let (spin, placement) = (device.config().spin, device.config().thread);
+        let (spin, placement) = (device.config.spin, device.config.thread);
         let mut device_fds = Vec::new();
         for fd in engine.wait_fds() {
             device_fds.push(fd.try_clone_to_owned()?);
@@ -127,9 +127,9 @@ impl Driver {
         })?;
         // A thread that sends nothing has panicked.
         placed.recv().unwrap_or(Ok(()))?;
-        let file = device.config().counter_file.clone();
+        let file = device.config.counter_file.clone();
         let publisher = file.map(|file| CounterPublisher::start(&shared, &file)).transpose()?;
-        if device.config().counters_each_round {
+        if device.config.counters_each_round {
             shared.lock().consumer.counter_file =
                 publisher.as_ref().map(|it| Arc::clone(it.file()));
         }

@@ -18,6 +18,7 @@ use crate::port::Port;
 
 /// Sleep while frames for this host wait, which no descriptor shows.
 const BACKLOG_RETRY: Duration = Duration::from_micros(50);
+
 /// The part that the device's threads share.
 #[derive(Debug)]
 pub(super) struct Shared {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
-use super::{Copy, NOBODY, Outcome, roce, temporary, text};
+use super::{Copy, NOBODY, Outcome, roce, roce_run, temporary, text};
 
 /// A run whose program leaves a process behind, and a folder of its own for temporary files.
 struct Leaving {
@@ -96,16 +96,10 @@ fn signal(child: &Child, signal: Signal) -> Outcome {
     Ok(kill(Pid::from_raw(child.id().cast_signed()), signal)?)
 }
 
-fn run(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.arg("run");
-    command
-}
-
 #[tier1]
 fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
     let leaving = Leaving::new("end")?;
-    let status = leaving.line(run(roce()), "exit 0").status()?;
+    let status = leaving.line(roce_run(&[]), "exit 0").status()?;
     assert_eq!(status.code(), Some(0));
     leaving.check()
 }
@@ -114,7 +108,7 @@ fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
 fn processes_that_a_program_leaves_behind_end_after_a_signal() -> Outcome {
     for name in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let leaving = Leaving::new(name.as_str())?;
-        let mut child = leaving.line(run(roce()), FOR_EVER).spawn()?;
+        let mut child = leaving.line(roce_run(&[]), FOR_EVER).spawn()?;
         leaving.wait_for_start()?;
         let begin = Instant::now();
         signal(&child, name)?;
@@ -133,7 +127,7 @@ fn nothing_is_left_when_the_command_is_killed() -> Outcome {
     let copy = Copy::new("left")?;
     for (name, is_user) in [("killed", false), ("killed-of-user", true)] {
         let leaving = Leaving::new(name)?;
-        let mut command = if is_user { copy.run(&[]) } else { run(roce()) };
+        let mut command = if is_user { copy.run(&[]) } else { roce_run(&[]) };
         if is_user && is_root {
             command.uid(NOBODY).gid(NOBODY);
         }
@@ -177,7 +171,7 @@ fn the_folder_of_a_killed_run_on_this_host_is_removed_by_the_next_run() -> Outco
         Ok(fs::read_dir(&folder)?.flatten().map(|entry| entry.file_name()).collect())
     };
     let line = |script: &str| {
-        let mut command = run(roce());
+        let mut command = roce_run(&[]);
         command.args(["--", "sh", "-c", script]).env("TMPDIR", &folder);
         command
     };

@@ -21,10 +21,11 @@ use std::sync::Once;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Returns the command `roce run` with arguments.
+/// Returns the command `roce run` with arguments. It heeds signals, also where this process ignores some,
+/// as under nohup(1).
 fn roce_run(arguments: &[&str]) -> Command {
-    let mut command = Command::new(roce());
-    command.arg("run").args(arguments);
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(roce()).arg("run").args(arguments);
     command
 }
 
