@@ -71,34 +71,23 @@ pub(crate) struct CqParameters {
     pub(crate) is_single_threaded: bool,
 }
 
-/// Most completions that a queue reports as its `cqe`, as of mlx5.
+/// Most completions of a queue, as of mlx5.
 pub(crate) const MAX_CQE: c_int = (1 << 22) - 1;
 
-/// The size of a queue. As of mlx5 the slots are a power of two, all of them hold completions, and `cqe`
-/// reports one less.
-#[derive(Clone, Copy)]
-struct Slots(usize);
+/// Fewest slots of a queue, as of hns. Programs that ask for too few completions live on the rest: with one
+/// channel for both queues, `ib_send_lat -e` of perftest before 23.07 takes the event of a receive for that
+/// of its request when a packet is lost, and sends on while completions wait in a queue of one.
+const MIN_SLOTS: usize = 64;
 
-impl Slots {
-    /// Fewest slots, as of hns. Programs that ask for too few live on the rest: with one channel for
-    /// both queues, `ib_send_lat -e` of perftest before 23.07 takes the event of a receive for that of
-    /// its request when a packet is lost, and sends on while completions wait in a queue of one.
-    const MIN: usize = 64;
-
-    /// Returns the slots of a queue for which a program asks for `count` completions.
-    ///
-    /// # Errors
-    /// `EINVAL` out of 1 ..= [`MAX_CQE`].
-    fn of(count: i64) -> Result<Self, c_int> {
-        let in_range = |count: &usize| (1..=MAX_CQE as usize).contains(count);
-        let count = usize::try_from(count).ok().filter(in_range).ok_or(EINVAL)?;
-        Ok(Self((count + 1).next_power_of_two().max(Self::MIN)))
-    }
-
-    /// Returns the number of completions that the program is told to fit.
-    fn cqe(self) -> c_int {
-        (self.0 - 1) as c_int // at most `MAX_CQE`
-    }
+/// Returns the capacity of a queue for which a program asks for `count` completions: one less than a
+/// power of two, as those of mlx5 and rxe.
+///
+/// # Errors
+/// `EINVAL` out of 1 ..= [`MAX_CQE`].
+fn capacity_of(count: i64) -> Result<usize, c_int> {
+    let in_range = |count: &usize| (1..=MAX_CQE as usize).contains(count);
+    let count = usize::try_from(count).ok().filter(in_range).ok_or(EINVAL)?;
+    Ok((count + 1).next_power_of_two().max(MIN_SLOTS) - 1)
 }
 
 /// Makes a completion queue.
@@ -110,13 +99,13 @@ pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mu
     if vector != 0 {
         return Err(EINVAL);
     }
-    let slots = Slots::of(capacity)?;
+    let capacity = capacity_of(capacity)?;
     // SAFETY: see `object`.
     let lent = unsafe { object::lend_optional::<CompletionChannel>(channel) };
     let channel_inner = lent.map(|channel| Arc::clone(channel.inner()));
     let queue = context
         .device()
-        .create_cq(slots.0, channel_inner.as_ref().map(|it| &it.channel))
+        .create_cq(capacity, channel_inner.as_ref().map(|it| &it.channel))
         .map_err(|error| errno::of(&error))?;
     // SAFETY: integers, pointers and optional functions.
     let c = unsafe { Shared::<ibv_cq_ex>::zeroed() };
@@ -125,7 +114,7 @@ pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mu
     fields.context = context.as_ptr();
     fields.channel = channel;
     fields.cq_context = cq_context;
-    fields.cqe = slots.cqe();
+    fields.cqe = c_int::try_from(queue.capacity()).unwrap_or(c_int::MAX);
     let handle = queue.handle();
     let (acks, async_acks) = (Arc::default(), Arc::default());
     let inner = Arc::new(CqInner {
@@ -161,16 +150,20 @@ pub(crate) extern "C" fn create(
 }
 
 /// `ibv_resize_cq`
-pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_int {
+pub(crate) extern "C" fn resize(queue: &CompletionQueue, count: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    let slots = match Slots::of(i64::from(capacity)) {
-        Ok(slots) => slots,
+    let capacity = match capacity_of(i64::from(count)) {
+        // As rxe, also where its least capacity would hold them.
+        Ok(_) if usize::try_from(count).is_ok_and(|count| count < queue.inner.queue.held()) => {
+            return errno::failed(EINVAL);
+        }
+        Ok(capacity) => capacity,
         Err(errno) => return errno::failed(errno),
     };
-    let result = queue.inner.queue.resize(slots.0);
+    let result = queue.inner.queue.resize(capacity);
     if result.is_ok() {
         // SAFETY: a field that this function alone changes.
-        unsafe { (*queue.c.get()).cqe = slots.cqe() };
+        unsafe { (*queue.c.get()).cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX) };
     }
     errno::code(result)
 }

@@ -60,7 +60,7 @@ impl QueuePair {
     }
 }
 
-/// Fewest requests of a send queue that takes any, as of hns; see `Slots::MIN` of completion queues.
+/// Fewest requests of a send queue that takes any, as of hns; see `MIN_SLOTS` of completion queues.
 const MIN_SEND_WR: u32 = 64;
 
 /// Returns the service of a queue pair type.

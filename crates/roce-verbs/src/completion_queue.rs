@@ -115,6 +115,11 @@ impl CompletionQueue {
         self.inner.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
+    /// Returns the number of completions that the queue holds.
+    pub fn held(&self) -> usize {
+        self.inner.entries().list.len()
+    }
+
     /// Changes the number of completions that fit; as `ibv_resize_cq`.
     ///
     /// # Errors
