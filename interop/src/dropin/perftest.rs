@@ -27,12 +27,13 @@ pub(super) const RXE: &[Program] = &[
     Program::pair("ib_write_lat -n 200", TIME).and_rxe().quick(),
     Program::pair("ib_read_lat -n 200", TIME).and_rxe(),
     Program::pair("ib_atomic_lat -n 200", TIME).and_rxe(),
-    Program::pair("ib_send_bw -c UC -s 2048 -n 400", WIDTH).and_rxe(),
+    Program::pair("ib_send_bw -c UC -s 2048 -n 100", WIDTH).and_rxe(),
     Program::pair("ib_send_lat -c UD -s 1024 -n 200", TIME).and_rxe(),
 ];
 
 /// The options. With UC and UD a sender does not wait for the receiver, which waits for ever for what is
-/// lost: so these send no more than the receive buffers of a device hold.
+/// lost: so bandwidth tests send no more than the ring of a device holds, 128 frames. Of 400 some were lost
+/// in one run of ten, where the receiver had no processor.
 pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_send_bw -b -n 1000", WIDTH),
     Program::pair("ib_write_bw -b -n 1000", WIDTH).quick(),
@@ -63,7 +64,7 @@ pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_send_bw -x 1 -n 500", WIDTH),
     Program::pair("ib_write_bw -m 512 -n 500", WIDTH),
     Program::pair("ib_send_bw -m 256 -n 500", WIDTH),
-    Program::pair("ib_send_bw -c UC -s 2048 -n 400", WIDTH).quick(),
+    Program::pair("ib_send_bw -c UC -s 2048 -n 100", WIDTH).quick(),
     Program::pair("ib_write_bw -c UC -n 1000", WIDTH),
     Program::pair("ib_send_lat -c UC -n 1000", TIME),
     Program::pair("ib_write_lat -c UC -n 1000", TIME),
