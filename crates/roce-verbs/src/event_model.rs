@@ -130,6 +130,26 @@ fn a_thread_that_sleeps_on_reports_takes_every_completion_beside_one_that_polls(
     }
 }
 
+#[test]
+fn a_completion_that_was_taken_before_the_queue_was_armed_is_not_reported() {
+    check(|| {
+        let channel = Arc::new(reports::Shared::new().unwrap());
+        let queue = queue_on(&channel, 1);
+        let engine = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.push(completion(1), NOW)
+        });
+        while queue.pop().is_none() {
+            thread::yield_now();
+        }
+        queue.arm(armed::NEXT, NOW);
+        engine.join().unwrap();
+        assert!(!is_readable(&channel), "nothing has come since");
+        queue.push(completion(2), NOW);
+        assert!(fetch(&channel).is_some() && fetch(&channel).is_none());
+    });
+}
+
 /// The events of an object that were delivered and not acknowledged, as the C library has them.
 #[derive(Default)]
 struct Object {

@@ -125,7 +125,8 @@ impl Inner {
     /// Adds a completion.
     pub(crate) fn push(&self, completion: Completion, now: Instant) -> Pushed {
         let counts = completion.solicited || completion.status != CompletionStatus::Success;
-        {
+        let least = if counts { armed::SOLICITED } else { armed::NEXT };
+        let fires = {
             let mut entries = self.entries();
             if entries.list.len() >= self.capacity.load(Ordering::Relaxed) {
                 return Pushed::Full;
@@ -133,9 +134,16 @@ impl Inner {
             entries.list.push_back(completion);
             entries.has_news = true;
             self.waiting.store(entries.list.len(), Ordering::Release);
+            // With the lock held: a program that takes the completion and then arms the queue arms it for
+            // the next one.
+            self.disarm(least)
+        };
+        if fires {
+            self.report(Some(now));
+            Pushed::Notified
+        } else {
+            Pushed::Queued
         }
-        let least = if counts { armed::SOLICITED } else { armed::NEXT };
-        if self.notify_if_armed(least, Some(now)) { Pushed::Notified } else { Pushed::Queued }
     }
 
     /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. The caller
@@ -169,23 +177,30 @@ impl Inner {
             && self.channel.as_ref().is_some_and(shares)
     }
 
-    /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did. `now` is
-    /// left out where the caller does not know it, just after the queue was armed.
-    pub(super) fn notify_if_armed(&self, least: u8, now: Option<Instant>) -> bool {
-        let Some(channel) = &self.channel else { return false };
-        let fires = self
-            .armed
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                (state >= least).then_some(armed::NOT)
-            })
-            .is_ok();
-        if fires {
-            if let Some(now) = now {
-                self.event_at.store(now.as_nanos(), Ordering::Relaxed);
-            }
+    /// Disarms a queue with a channel that is armed for at least `least`; returns true if it was. The
+    /// caller holds the lock of the entries, and [reports](Self::report) then.
+    fn disarm(&self, least: u8) -> bool {
+        let fires = |state| (state >= least).then_some(armed::NOT);
+        self.channel.is_some()
+            && self.armed.fetch_update(Ordering::AcqRel, Ordering::Acquire, fires).is_ok()
+    }
+
+    /// Reports on the channel. `now` is left out where the caller does not know it, just after the queue
+    /// was armed.
+    fn report(&self, now: Option<Instant>) {
+        if let Some(now) = now {
+            self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        if let Some(channel) = &self.channel {
             channel.notify(self);
         }
-        fires
+    }
+
+    /// Reports completions that the queue holds, if it is armed for any.
+    fn report_if_armed(&self, now: Option<Instant>) {
+        if self.disarm(armed::NOT + 1) {
+            self.report(now);
+        }
     }
 
     /// The part of [`CompletionQueue::arm`] without the driver.
@@ -202,7 +217,7 @@ impl Inner {
         let holds_completions = !entries.list.is_empty();
         entries.is_report_owed = holds_completions && !entries.has_news;
         if holds_completions && entries.has_news {
-            self.notify_if_armed(armed::NOT + 1, Some(now));
+            self.report_if_armed(Some(now));
         }
     }
 
@@ -218,7 +233,7 @@ impl Inner {
         self.waiting.store(left, Ordering::Release);
         entries.has_news = left != 0;
         if std::mem::take(&mut entries.is_report_owed) && left != 0 {
-            self.notify_if_armed(armed::NOT + 1, None);
+            self.report_if_armed(None);
         }
     }
 
