@@ -10,7 +10,6 @@ pub mod histogram;
 pub mod idle;
 pub mod measurement_interval;
 pub mod mpi;
-pub mod profile;
 pub mod program;
 pub mod raw;
 pub mod report;

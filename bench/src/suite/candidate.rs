@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::process::{self, Launch, PairOutput, Running};
 use super::{Network, RunConfig, Tools};
-use crate::profile::Recorder;
 use crate::report::Figures;
 
 /// What a run gives: figures, or why there are none.
@@ -125,8 +124,6 @@ pub struct RunContext<'a> {
     pub x: u64,
     /// How many times as long an operation takes as it does alone, about.
     pub(crate) slower: f64,
-    /// The profiler to run programs under.
-    recorder: Option<&'a Recorder>,
     /// The command lines of the programs that were started.
     started: RefCell<Vec<String>>,
 }
@@ -134,17 +131,7 @@ pub struct RunContext<'a> {
 impl<'a> RunContext<'a> {
     /// A place on a benchmark's axis, 0 where it has none.
     pub(crate) fn new(tools: &'a Tools, network: &'a Network, config: RunConfig, x: u64) -> Self {
-        Self { tools, network, config, x, slower: 1.0, recorder: None, started: RefCell::default() }
-    }
-
-    /// One where every program runs under a recorder.
-    pub(crate) fn recorded(
-        tools: &'a Tools,
-        network: &'a Network,
-        config: RunConfig,
-        recorder: &'a Recorder,
-    ) -> Self {
-        Self { recorder: Some(recorder), ..Self::new(tools, network, config, 0) }
+        Self { tools, network, config, x, slower: 1.0, started: RefCell::default() }
     }
 
     /// The command lines of the programs that were started.
@@ -171,9 +158,7 @@ impl<'a> RunContext<'a> {
         let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
         self.note(server);
         self.note(client);
-        let server = self.maybe_recorded("server", server);
-        let client = self.maybe_recorded("client", client);
-        process::run_pair((there, &server), port, (here, &client), self.timeout())
+        process::run_pair((there, server), port, (here, client), self.timeout())
     }
 
     /// Starts a program in a host.
@@ -182,12 +167,7 @@ impl<'a> RunContext<'a> {
     /// See [`Running::start`].
     pub fn start(&self, host: usize, launch: &Launch) -> Result<Running, String> {
         self.note(launch);
-        let launch = self.maybe_recorded(&format!("host {}", host + 1), launch);
-        Running::start(self.network.host(host), &launch)
-    }
-
-    fn maybe_recorded(&self, end: &str, launch: &Launch) -> Launch {
-        self.recorder.map_or_else(|| launch.clone(), |recorder| recorder.around(end, launch))
+        Running::start(self.network.host(host), launch)
     }
 
     fn note(&self, launch: &Launch) {

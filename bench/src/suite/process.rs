@@ -73,16 +73,6 @@ impl Launch {
         self
     }
 
-    /// The same as the last arguments of another program, with which it ends.
-    #[must_use]
-    pub(crate) fn under(mut self, other: Launch) -> Self {
-        let mut words = other.arguments;
-        words.extend(WITH_ITS_PARENT.iter().map(Into::into));
-        words.push(self.program);
-        words.append(&mut self.arguments);
-        Self { program: other.program, arguments: words, ..self }
-    }
-
     /// As one would type it.
     pub fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();

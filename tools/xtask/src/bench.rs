@@ -1,4 +1,4 @@
-//! Builds what is measured, gets what it is measured beside, and runs the bench or the profiler.
+//! Builds what is measured, gets what it is measured beside, and runs the bench.
 //!
 //! The measuring is the program `bench` of the crate `roce-bench`; `bench/README.md` says how.
 
@@ -18,11 +18,11 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
         arguments.iter().partition(|argument| *argument == NO_INSTALL);
     if ours.is_empty()
         && measures_something(arguments)
-        && let Err(why) = host::install_bench_programs()
+        && let Err(why) = host::install_missing(host::BENCH_PROGRAMS)
     {
         println!("   peers will be missing: {why}");
     }
-    build(workspace::cargo())?;
+    build()?;
     let folder = workspace::target().join("release");
     build_mpi(&folder)?;
     let mut bench = Command::new(folder.join("bench"));
@@ -32,30 +32,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("the bench ended with {status}").into()) }
 }
 
-/// Shows where the cycles go; arguments are those of the program `profile` of `roce-bench`.
-///
-/// What it profiles is built apart, so that stacks can be followed through every function.
-///
-/// # Errors
-/// When something does not compile, or nothing could be recorded.
-pub(crate) fn profile(arguments: &[OsString]) -> Result<()> {
-    if measures_something(arguments)
-        && let Err(why) = host::install_profiler()
-    {
-        println!("   some of it will be missing: {why}");
-    }
-    let target = workspace::target().join("profile");
+fn build() -> Result<()> {
     let mut cargo = workspace::cargo();
-    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    cargo.env("RUSTFLAGS", format!("{flags} -C force-frame-pointers=yes"));
-    cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only").env("CARGO_TARGET_DIR", &target);
-    build(cargo)?;
-    let mut program = Command::new(target.join("release/profile"));
-    let status = program.current_dir(workspace::root()).args(arguments).status()?;
-    if status.success() { Ok(()) } else { Err(format!("it ended with {status}").into()) }
-}
-
-fn build(mut cargo: Command) -> Result<()> {
     // The libraries are for perftest's programs.
     cargo.args(["build", "--quiet", "--release"]);
     cargo.args(["--package", "roce", "--package", "roce-bench"]);

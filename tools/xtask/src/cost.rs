@@ -75,7 +75,7 @@ pub(crate) fn run() -> Result<()> {
 /// # Errors
 /// When a bound does not hold.
 pub(crate) fn stage(log: &Log) -> Result<StageResult> {
-    if let Err(why) = host::install_profiling_tools() {
+    if let Err(why) = host::install_missing(host::PROFILING_TOOLS) {
         return Ok(StageResult::Skipped(why.to_string()));
     }
     log.run(workspace::cargo().args(["build", "--release", "-p", "roce-cost", "--bin", "cost"]))?;

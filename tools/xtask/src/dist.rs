@@ -36,7 +36,7 @@ pub(crate) struct Options {
 /// # Errors
 /// If something does not compile, a tool is missing, or a check fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    host::install_packaging_tools()?;
+    host::install_missing(host::PACKAGING_TOOLS)?;
     let built = build(options.dev)?;
     let folder = workspace::target().join("dist");
     if folder.exists() {

@@ -13,7 +13,7 @@ use crate::{Result, host, workspace};
 /// When a line is red, or the machine cannot have the programs or a guest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
-    host::install_dropin_programs()?;
+    host::install_missing(host::DROPIN_PROGRAMS)?;
     if !has("--no-guest") {
         host::install_guest_tools()?;
         host::check_tap_access()?;
@@ -35,7 +35,7 @@ fn install_python_packages() -> Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
-    host::install_python_installer()?;
+    host::install_missing(host::PYTHON_INSTALLER)?;
     let unfinished = folder.with_extension("part");
     let mut pip = Command::new("/usr/bin/python3");
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
@@ -55,7 +55,7 @@ const PYTHON_PACKAGES: &[&str] =
 /// # Errors
 /// As [`run`].
 pub(crate) fn stage(log: &Log, part: &[&str]) -> Result<StageResult> {
-    host::install_dropin_programs()?;
+    host::install_missing(host::DROPIN_PROGRAMS)?;
     log.run(&mut workspace::build_for_tests())?;
     log.run(table().arg("--quick").args(part))?;
     let text = std::fs::read_to_string(log.path())?;

@@ -197,7 +197,7 @@ fn finds(target: &str) -> Result<PathBuf> {
 }
 
 fn get_tools(log: &Log) -> Result<()> {
-    host::install_fuzzing_tools()?;
+    host::install_missing(host::FUZZING_TOOLS)?;
     if cargo_fuzz().arg("--version").output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use crate::Result;
 
 /// What a command needs from the machine.
 #[derive(Clone, Copy, Debug)]
-enum Need {
+pub(crate) enum Need {
     /// A program in `PATH`.
     Program(&'static str),
     /// A file.
@@ -25,13 +25,17 @@ enum Need {
 use Need::{File, MpiCompiler, Program};
 
 /// A need, and the Debian package that meets it.
-type Requirement = (Need, &'static str);
+pub(crate) type Requirement = (Need, &'static str);
 
 /// For counting instructions.
-const PROFILING_TOOLS: &[Requirement] = &[(Program("valgrind"), "valgrind")];
+pub(crate) const PROFILING_TOOLS: &[Requirement] = &[(Program("valgrind"), "valgrind")];
+
+/// Debian's installer of Python packages.
+pub(crate) const PYTHON_INSTALLER: &[Requirement] =
+    &[(File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip")];
 
 /// For fuzzing, besides cargo-fuzz.
-const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
+pub(crate) const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
 
 /// Makes sure that what building and booting a guest needs is installed.
 ///
@@ -69,7 +73,7 @@ pub(crate) fn check_tap_access() -> Result<()> {
 
 /// Debian packages of the programs that start, or look at, what the tests of tier 1 make, and of what
 /// they compile with.
-const NETWORK_TOOLS: &[Requirement] = &[
+pub(crate) const NETWORK_TOOLS: &[Requirement] = &[
     (Program("mpirun"), "openmpi-bin"),
     (Program("tshark"), "tshark"),
     (Program("chromium"), "chromium"),
@@ -89,16 +93,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("lstopo-no-graphics"), "hwloc-nox"),
 ];
 
-/// Makes sure that what the tests of tier 1 need besides namespaces is installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_network_tools() -> Result<()> {
-    install_missing(NETWORK_TOOLS)
-}
-
 /// Debian packages of what the bench measures beside ours, and of what it makes networks with.
-const BENCH_PROGRAMS: &[Requirement] = &[
+pub(crate) const BENCH_PROGRAMS: &[Requirement] = &[
     (Program("iperf3"), "iperf3"),
     (Program("sockperf"), "sockperf"),
     (Program("ucx_perftest"), "ucx-utils"),
@@ -109,16 +105,8 @@ const BENCH_PROGRAMS: &[Requirement] = &[
     (Program("ethtool"), "ethtool"),
 ];
 
-/// Makes sure that the bench's peers are installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_bench_programs() -> Result<()> {
-    install_missing(BENCH_PROGRAMS)
-}
-
 /// Debian packages of the unmodified programs that run on our library.
-const DROPIN_PROGRAMS: &[Requirement] = &[
+pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),
     (Program("qperf"), "qperf"),
@@ -129,86 +117,27 @@ const DROPIN_PROGRAMS: &[Requirement] = &[
     (MpiCompiler, "libopenmpi-dev"),
 ];
 
-/// Makes sure that the unmodified programs that run on our library are installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_dropin_programs() -> Result<()> {
-    install_missing(DROPIN_PROGRAMS)
-}
-
-/// Makes sure that Debian's Python installs packages.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_python_installer() -> Result<()> {
-    install_missing(&[(File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip")])
-}
-
-/// Debian packages of what records stacks and finds their functions.
-const PROFILER: &[Requirement] = &[
-    (Program("perf"), "linux-perf"),
-    (Program("addr2line"), "binutils"),
-    (Program("iperf3"), "iperf3"),
-];
-
-/// Makes sure that what profiling needs is installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_profiler() -> Result<()> {
-    install_missing(PROFILER)
-}
-
-/// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_fuzzing_tools() -> Result<()> {
-    install_missing(FUZZING_TOOLS)
-}
-
-/// Makes sure that what counting instructions needs is installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_profiling_tools() -> Result<()> {
-    install_missing(PROFILING_TOOLS)
-}
-
 /// Debian packages of what lays out and packs an installation.
-const PACKAGING_TOOLS: &[Requirement] = &[
+pub(crate) const PACKAGING_TOOLS: &[Requirement] = &[
     (Program("strip"), "binutils"),
     (Program("objdump"), "binutils"),
     (Program("dpkg-deb"), "dpkg"),
     (Program("gzip"), "gzip"),
 ];
 
-/// Makes sure that what packs an installation is installed.
-///
-/// # Errors
-/// As [`install_guest_tools`].
-pub(crate) fn install_packaging_tools() -> Result<()> {
-    install_missing(PACKAGING_TOOLS)
-}
-
 /// Debian packages of what makes a Debian root and enters it.
-const ROOT_TOOLS: &[Requirement] = &[
+pub(crate) const ROOT_TOOLS: &[Requirement] = &[
     (Program("debootstrap"), "debootstrap"),
     (Program("unshare"), "util-linux"),
     (Program("mount"), "mount"),
     (Program("cc"), "gcc"),
 ];
 
-/// Makes sure that what makes a Debian root and enters it is installed.
+/// Makes sure that all requirements of a list are met.
 ///
 /// # Errors
 /// As [`install_guest_tools`].
-pub(crate) fn install_root_tools() -> Result<()> {
-    install_missing(ROOT_TOOLS)
-}
-
-fn install_missing(requirements: &[Requirement]) -> Result<()> {
+pub(crate) fn install_missing(requirements: &[Requirement]) -> Result<()> {
     install(missing_packages(requirements, &env::var_os("PATH").unwrap_or_default()))
 }
 

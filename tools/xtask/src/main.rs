@@ -71,13 +71,6 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Show where the cycles go, ours beside raw programs: tables and flame graphs.
-    #[command(disable_help_flag = true)]
-    Profile {
-        /// Passed on: names of workloads, `--seconds S`, ... (`--help` lists them).
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
     /// Kill and restart processes of connected pairs on a lossy network; judge the others.
     #[command(disable_help_flag = true)]
     Soak {
@@ -111,7 +104,6 @@ fn main() -> ExitCode {
         Command::Dropin { arguments } => dropin::run(&arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
-        Command::Profile { arguments } => bench::profile(&arguments),
         Command::Soak { arguments } => soak::run(&arguments),
         Command::Cost => cost::run(),
         Command::Dist(options) => dist::run(&options),

@@ -203,7 +203,8 @@ fn prepare_guest(stages: &mut Stages) -> Option<String> {
 
 /// Returns why tests of tier 1 cannot run, if they cannot.
 fn missing_for_tier_1() -> Option<String> {
-    namespaces_missing().or_else(|| host::install_network_tools().err().map(|why| why.to_string()))
+    namespaces_missing()
+        .or_else(|| host::install_missing(host::NETWORK_TOOLS).err().map(|why| why.to_string()))
 }
 
 /// Builds the test programs and lists their tests.

@@ -14,7 +14,7 @@ use crate::{Result, host, workspace};
 /// # Errors
 /// If the root cannot be made, or a program does not print what it should.
 pub(super) fn run(package: &Path) -> Result<()> {
-    host::install_root_tools()?;
+    host::install_missing(host::ROOT_TOOLS)?;
     let base = base()?;
     let files = prepare_files()?;
     let private = PrivateHost::new()?;
