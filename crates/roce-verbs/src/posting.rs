@@ -41,7 +41,8 @@ impl QueuePair {
     /// and again, less than a microsecond after the last call returned and without polling, would
     /// pay for a frame with each call. After eight such posts to a queue pair, or fewer once polls
     /// have followed promptly, requests wait for the next post: at most 64 of them, or 60 KiB.
-    /// They leave with the next post that comes later than that, whenever the program polls any
+    /// They leave with the next post that comes later than that or is signaled behind 64 that are not,
+    /// whenever the program polls any
     /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
     /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
     /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
@@ -152,11 +153,11 @@ impl QueuePair {
                 for (index, work) in requests.drain(..).enumerate() {
                     allocated += usize::from(work.data.is_allocated_inline());
                     let to = to(index).map_err(|source| BadWr { index, source })?;
-                    let len = match to {
+                    let count = match to {
                         Some(to) => self.post_datagram(engine, now, work, to),
                         None => self.post_one(engine, now, work),
                     };
-                    posted.add(len.map_err(|source| BadWr { index, source })?);
+                    posted.add(count.map_err(|source| BadWr { index, source })?);
                 }
                 let taken = (0..allocated).map(|_| engine.endpoint.take_inline_buffer(self.number));
                 buffers.extend(taken.take_while(InlineData::is_allocated));
@@ -171,7 +172,7 @@ impl QueuePair {
     fn post_each<T>(
         &self,
         mut next: impl FnMut(&mut InlineBuffers<'_>) -> Option<T>,
-        mut post: impl FnMut(&mut Engine, Instant, T) -> Result<u64, WrError>,
+        mut post: impl FnMut(&mut Engine, Instant, T) -> Result<Count, WrError>,
     ) -> Result<(), BadWr> {
         self.post_counted(|engine, now| {
             let mut posted = Count::default();
@@ -179,7 +180,7 @@ impl QueuePair {
             // In a loop, to move the requests fewer times.
             while let Some(work) = next(&mut buffers) {
                 match post(buffers.engine, now, work) {
-                    Ok(len) => posted.add(len),
+                    Ok(count) => posted.add(count),
                     Err(source) => {
                         return (Err(BadWr { index: posted.requests as usize, source }), posted);
                     }
@@ -197,36 +198,37 @@ impl QueuePair {
     ) -> Result<(), BadWr> {
         let posted = self.driver.post_send(&self.run, |engine, now| {
             engine.on_send();
-            let (result, Count { requests, bytes }) = post(engine, now);
+            let (result, Count { requests, bytes, is_signaled }) = post(engine, now);
             let is_outstanding = engine.endpoint.has_outstanding(self.number);
-            (result, Posted { queue_pair: self.number, requests, bytes, is_outstanding })
+            let queue_pair = self.number;
+            (result, Posted { queue_pair, requests, bytes, is_outstanding, is_signaled })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
     }
 
-    /// Posts a request, and returns its length in bytes.
+    /// Posts a request.
     #[inline]
-    fn post_one(&self, engine: &mut Engine, now: Instant, work: SendWr) -> Result<u64, WrError> {
-        let len = work.data.len();
+    fn post_one(&self, engine: &mut Engine, now: Instant, work: SendWr) -> Result<Count, WrError> {
+        let count = Count::of(&work);
         engine.endpoint.post_send(now, self.number, work)?;
-        Ok(len)
+        Ok(count)
     }
 
-    /// Posts a datagram, and returns its length in bytes.
+    /// Posts a datagram.
     fn post_datagram(
         &self,
         engine: &mut Engine,
         now: Instant,
         work: SendWr,
         to: Destination,
-    ) -> Result<u64, WrError> {
-        let len = work.data.len();
+    ) -> Result<Count, WrError> {
+        let count = Count::of(&work);
         engine.endpoint.post_send_to(now, self.number, work, to)?;
         let Engine { endpoint, paths, .. } = engine;
         let outstanding =
             || endpoint.query_qp(self.number).map_or(0, |info| info.sends_outstanding);
         self.lock_datagram_paths().on_posted(paths, to.path.handle, outstanding);
-        Ok(len)
+        Ok(count)
     }
 
     /// Returns the destination as the endpoint has it.
@@ -244,11 +246,20 @@ impl QueuePair {
 struct Count {
     requests: u32,
     bytes: u64,
+    /// One of the requests is signaled.
+    is_signaled: bool,
 }
 
 impl Count {
-    fn add(&mut self, len: u64) {
-        self.requests += 1;
-        self.bytes += len;
+    #[inline]
+    fn of(work: &SendWr) -> Self {
+        Self { requests: 1, bytes: work.data.len(), is_signaled: work.signaled }
+    }
+
+    #[inline]
+    fn add(&mut self, posted: Self) {
+        self.requests += posted.requests;
+        self.bytes += posted.bytes;
+        self.is_signaled |= posted.is_signaled;
     }
 }

@@ -12,7 +12,13 @@ const SEND: Duration = Duration::from_micros(2);
 /// What a post costs that is held.
 const POST: Duration = Duration::from_nanos(200);
 /// A small message on a queue pair with packets under way.
-const SMALL: Posted = Posted { queue_pair: Qpn::GSI, requests: 1, bytes: 8, is_outstanding: true };
+const SMALL: Posted = Posted {
+    queue_pair: Qpn::GSI,
+    requests: 1,
+    bytes: 8,
+    is_outstanding: true,
+    is_signaled: false,
+};
 
 /// A device with some queue pairs, callers that post to them, and a driver thread that is on time.
 struct Device {
@@ -373,6 +379,33 @@ fn large_posts_ring_by_their_bytes_and_receive_once_in_64_requests() {
     }
     assert_eq!(rings + receives, 6400 / 15, "frames of 15 packets");
     assert!((80..=100).contains(&receives), "{receives}");
+}
+
+/// Posts of a caller that is trusted fully, one in `period` of them signaled; returns how many signaled
+/// requests were held.
+fn held_signaled(period: u32) -> u32 {
+    let mut device = Device::new();
+    device.win_trust();
+    let posts = (1..=100 * period).map(|post| post % period == 0);
+    let held = posts
+        .map(|is_signaled| device.post_to(0, 0, Posted { is_signaled, ..SMALL }) && is_signaled);
+    held.map(u32::from).sum()
+}
+
+#[test]
+fn a_signaled_request_behind_many_that_are_not_leaves_at_once_with_all_before_it() {
+    for period in [MIN_UNSIGNALED + 1, 100, 1000] {
+        assert_eq!(held_signaled(period), 0, "one signaled request in {period}");
+    }
+}
+
+#[test]
+fn requests_that_are_signaled_often_wait_as_those_that_are_not() {
+    for period in [1, 2, 16, MIN_UNSIGNALED - 1] {
+        // One request in 64 reaches the limit, and with a period of 16 each of those is signaled.
+        let held = held_signaled(period);
+        assert!(held >= 70, "one signaled request in {period}: {held} of 100");
+    }
 }
 
 #[test]
