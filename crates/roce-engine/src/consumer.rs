@@ -2,7 +2,7 @@
 
 use roce_transport::{AsyncEvent, Completion, CqHandle, Instant, Observer};
 
-use crate::memory_table::Region;
+use crate::region::Region;
 
 /// What an engine delivers to, as the InfiniBand specification calls the user of verbs.
 pub trait Consumer {

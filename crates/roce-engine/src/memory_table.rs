@@ -2,97 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::hash::BuildHasherDefault;
 
 use roce_transport::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 use roce_wire::{PayloadCrc, Qpn};
 
-/// Memory that is registered.
-///
-/// Offsets lie within what [`holds`](Self::holds) has returned true for; other ones may panic. Where a
-/// method fails with [`MemoryFault::NotPresent`], a part of the access may have happened.
-pub trait Region {
-    /// Returns true if `len` bytes from `offset` lie inside.
-    fn holds(&self, offset: usize, len: usize) -> bool;
-
-    /// Returns true if the word at `offset` is aligned.
-    fn has_word(&self, offset: usize) -> bool;
-
-    /// Stores `bytes` from `offset` on, the last word last.
-    ///
-    /// # Errors
-    /// [`MemoryFault::NotPresent`].
-    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault>;
-
-    /// Loads bytes from `offset` on.
-    ///
-    /// # Errors
-    /// [`MemoryFault::NotPresent`].
-    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault>;
-
-    /// As [`read`](Self::read), and returns the CRC of the bytes if one pass can compute both.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    fn read_summed(
-        &self,
-        offset: usize,
-        into: &mut [u8],
-    ) -> Result<Option<PayloadCrc>, MemoryFault> {
-        self.read(offset, into).map(|()| None)
-    }
-
-    /// Changes the aligned word at `offset` in one step and returns its value before.
-    ///
-    /// # Errors
-    /// [`MemoryFault::Misaligned`] and [`MemoryFault::NotPresent`]; nothing is changed then.
-    fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault>;
-}
-
-/// Forwards to the region that a shared pointer points to.
-macro_rules! forward {
-    ($($pointer:ident),+) => {$(
-        impl<R: Region> Region for $pointer<R> {
-            #[inline]
-            fn holds(&self, offset: usize, len: usize) -> bool {
-                (**self).holds(offset, len)
-            }
-
-            #[inline]
-            fn has_word(&self, offset: usize) -> bool {
-                (**self).has_word(offset)
-            }
-
-            #[inline]
-            fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
-                (**self).write(offset, bytes)
-            }
-
-            #[inline]
-            fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
-                (**self).read(offset, into)
-            }
-
-            #[inline]
-            fn read_summed(
-                &self,
-                offset: usize,
-                into: &mut [u8],
-            ) -> Result<Option<PayloadCrc>, MemoryFault> {
-                (**self).read_summed(offset, into)
-            }
-
-            #[inline]
-            fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
-                (**self).atomic(offset, change)
-            }
-        }
-    )+};
-}
-
-forward!(Arc, Rc);
+use crate::key_hasher::KeyHasher;
+use crate::region::Region;
 
 /// All regions registered with one device.
 #[derive(Debug)]
@@ -141,26 +57,6 @@ pub struct Grant {
 
 /// The slot in grants of null regions: one that no region has.
 const NULL_SLOT: usize = usize::MAX;
-
-/// The identity hash: keys are random already.
-#[derive(Debug, Default)]
-pub struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        // Not used for u32 keys.
-        bytes.iter().for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
-    }
-    #[inline]
-    fn write_u32(&mut self, key: u32) {
-        // hashbrown takes its control byte from the top bits, its bucket from the bottom.
-        self.0 = u64::from(key) << 32 | u64::from(key);
-    }
-}
 
 impl<R> Default for MemoryTable<R> {
     fn default() -> Self {

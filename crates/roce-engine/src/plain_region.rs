@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use roce_transport::{AtomicChange, MemoryFault};
 
-use crate::memory_table::Region;
+use crate::region::Region;
 
 /// Bytes that one thread and its engines access, for simulations and tests. Its first byte counts as
 /// aligned.
