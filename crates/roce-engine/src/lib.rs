@@ -31,6 +31,7 @@ pub mod policy;
 mod region;
 mod resolver;
 mod route;
+mod window_table;
 
 pub use consumer::{Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
@@ -45,3 +46,4 @@ pub use plain_region::PlainRegion;
 pub use region::Region;
 pub use resolver::Resolver;
 pub use route::{Flow, InterfaceRoute, Neighbour, NextHop, Outcome, RouteError};
+pub use window_table::{MAX_WINDOWS, WindowType};

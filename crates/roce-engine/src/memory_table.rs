@@ -4,19 +4,24 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use roce_transport::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
+use roce_transport::{
+    Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, WindowBinding,
+};
 use roce_wire::{PayloadCrc, Qpn};
 
 use crate::key_hasher::KeyHasher;
 use crate::region::Region;
+use crate::window_table::{BoundRange, WindowTable, WindowType};
 
-/// All regions registered with one device.
+/// All regions registered with one device, and its memory windows.
 #[derive(Debug)]
 pub struct MemoryTable<R> {
     regions: Vec<Option<Registered<R>>>,
     /// Slots of regions that were deregistered.
     free: Vec<usize>,
+    /// The slot of each region, and of each bound window with [`WINDOW`] added.
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
+    windows: WindowTable,
     /// Null regions: their keys and domains.
     null_regions: HashMap<u32, PdHandle, BuildHasherDefault<KeyHasher>>,
     /// The last look-up: most packets are for the region of the one before.
@@ -58,12 +63,16 @@ pub struct Grant {
 /// The slot in grants of null regions: one that no region has.
 const NULL_SLOT: usize = usize::MAX;
 
+/// Added to slots of windows, which no region has then.
+const WINDOW: usize = 1 << (usize::BITS - 1);
+
 impl<R> Default for MemoryTable<R> {
     fn default() -> Self {
         Self {
             regions: Vec::new(),
             free: Vec::new(),
             slots: HashMap::default(),
+            windows: WindowTable::default(),
             null_regions: HashMap::default(),
             last: Cell::new(None),
         }
@@ -91,8 +100,10 @@ impl<R: Region> MemoryTable<R> {
         loop {
             let key = random();
             // Many programs use zero for "no key".
-            let is_used =
-                key == 0 || self.slots.contains_key(&key) || self.null_regions.contains_key(&key);
+            let is_used = key == 0
+                || self.slots.contains_key(&key)
+                || self.null_regions.contains_key(&key)
+                || self.windows.reserves(key);
             if !is_used {
                 return key;
             }
@@ -145,8 +156,84 @@ impl<R: Region> MemoryTable<R> {
         self.null_regions.remove(&key);
     }
 
-    /// Returns a grant of any address of a null region, which no peer may access.
+    /// Adds a memory window that is not bound, and returns its first key; `None` if there are as many
+    /// as [`MAX_WINDOWS`](crate::MAX_WINDOWS). `random` is as for [`insert`](Self::insert).
+    ///
+    /// All keys of the window begin with the same 24 bits, which no other key does while it exists: they
+    /// name it in a [`WindowBinding`]. A queue pair binds it by a request of its send queue.
+    pub fn alloc_window(
+        &mut self,
+        pd: PdHandle,
+        window_type: WindowType,
+        random: impl FnMut() -> u32,
+    ) -> Option<u32> {
+        let is_taken = |number: u32| {
+            let is_region =
+                |key: u32| self.slots.contains_key(&key) || self.null_regions.contains_key(&key);
+            (0..=0xff).any(|tag| is_region(number << 8 | tag))
+        };
+        self.windows.insert(pd, window_type, random, is_taken)
+    }
+
+    /// Removes a memory window; a bound one gives no right any more.
+    pub fn free_window(&mut self, window: u32) {
+        let key = self.windows.remove(window);
+        self.forget(key);
+    }
+
+    /// Returns the present key of a memory window, and whether it is bound.
+    pub fn window_state(&self, window: u32) -> Option<(u32, bool)> {
+        self.windows.state(window)
+    }
+
+    /// Returns the number of memory windows that are bound to a region.
+    pub fn windows_bound_to(&self, key: u32) -> usize {
+        self.slots.get(&key).map_or(0, |slot| self.windows.count_of_region(*slot))
+    }
+
+    /// Frees the windows of type 2B that a queue pair has bound: it is destroyed.
+    //= rule mw-queue-pair-destroyed: not known
+    //# A queue pair that is destroyed frees the windows of type 2 that it has bound.
+    pub fn unbind_windows_of(&mut self, qpn: Qpn) {
+        while let Some(key) = self.windows.unbind_one_of_queue_pair(qpn) {
+            self.forget(Some(key));
+        }
+    }
+
+    /// Makes the key of a window open nothing.
+    fn forget(&mut self, key: Option<u32>) {
+        if key.is_some_and(|key| self.slots.remove(&key).is_some()) {
+            self.last.set(None);
+        }
+    }
+
+    /// Returns a grant for a key that is none of a region: that of a window, of which `slot` is the slot
+    /// if it is bound, or of a null region.
     #[cold]
+    fn check_other(
+        &self,
+        slot: Option<usize>,
+        by: Accessor,
+        (key, address, len): (u32, u64, u64),
+        access: Access,
+    ) -> Result<Grant, MemoryFault> {
+        let Some(slot) = slot else { return self.check_null(by, key, access) };
+        // A local request names its region.
+        if matches!(access, Access::LocalRead | Access::LocalWrite) {
+            return Err(MemoryFault::UnknownKey);
+        }
+        let right = required_flags(access);
+        let BoundRange { region, offset } =
+            self.windows.check(slot & !WINDOW, by, address, len, right)?;
+        let registered = self.regions.get(region).and_then(Option::as_ref);
+        let registered = registered.ok_or(MemoryFault::UnknownKey)?;
+        if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
+            return Err(MemoryFault::Misaligned);
+        }
+        Ok(Grant { slot: region, offset })
+    }
+
+    /// Returns a grant of any address of a null region, which no peer may access.
     fn check_null(&self, by: Accessor, key: u32, access: Access) -> Result<Grant, MemoryFault> {
         let pd = self.null_regions.get(&key).ok_or(MemoryFault::UnknownKey)?;
         match access {
@@ -156,10 +243,13 @@ impl<R: Region> MemoryTable<R> {
         }
     }
 
-    /// Removes a region and its key.
+    /// Removes a region and its key, and unbinds the windows that are bound to it.
     pub fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
+            while let Some(key) = self.windows.unbind_one_of_region(slot) {
+                self.forget(Some(key));
+            }
             self.regions[slot] = None;
             self.free.push(slot);
         }
@@ -170,16 +260,56 @@ impl<R: Region> MemoryTable<R> {
         self.find(key).is_some_and(|(_, region)| !region.invalidated)
     }
 
-    fn find(&self, key: u32) -> Option<(usize, &Registered<R>)> {
-        let slot = match self.last.get() {
-            Some((last, slot)) if last == key => slot,
+    /// Returns the slot of a region, or of a bound window with [`WINDOW`] added.
+    fn slot_of(&self, key: u32) -> Option<usize> {
+        match self.last.get() {
+            Some((last, slot)) if last == key => Some(slot),
             _ => {
                 let slot = *self.slots.get(&key)?;
                 self.last.set(Some((key, slot)));
-                slot
+                Some(slot)
             }
-        };
+        }
+    }
+
+    fn find(&self, key: u32) -> Option<(usize, &Registered<R>)> {
+        let slot = self.slot_of(key)?;
         Some((slot, self.regions.get(slot)?.as_ref()?))
+    }
+
+    /// Returns where the bytes are that a window is to be bound to.
+    fn bindable_range(&self, by: Accessor, to: &WindowBinding) -> Result<BoundRange, MemoryFault> {
+        let (region, registered) = self.find(to.lkey).ok_or(MemoryFault::UnknownKey)?;
+        if registered.invalidated {
+            return Err(MemoryFault::UnknownKey);
+        }
+        //= also mw-bind-domain
+        if registered.how.pd != by.pd {
+            return Err(MemoryFault::WrongDomain);
+        }
+        //= rule mw-bind-right: InfiniBand C10-73; rxe_mw.c: rxe_check_bind_mw
+        //# A region must have been registered with the right to bind windows.
+        //= rule mw-bind-write: InfiniBand C10-74; rxe_mw.c: rxe_check_bind_mw
+        //# A window that peers may write or change atomically needs a region that may be written
+        //# locally. Other rights of the region do not matter.
+        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let is_written = to.access.intersects(writes);
+        let rights = registered.how.access;
+        if !rights.contains(AccessFlags::MW_BIND)
+            || (is_written && !rights.contains(AccessFlags::LOCAL_WRITE))
+        {
+            return Err(MemoryFault::NoPermission);
+        }
+        //= rule mw-bind-range: InfiniBand C10-75; rxe_mw.c: rxe_check_bind_mw
+        //# All bytes of a window are bytes of its region.
+        let offset = to.addr.checked_sub(registered.how.iova).ok_or(MemoryFault::OutOfBounds)?;
+        let (Ok(offset), Ok(len)) = (usize::try_from(offset), usize::try_from(to.len)) else {
+            return Err(MemoryFault::OutOfBounds);
+        };
+        if !registered.region.holds(offset, len) {
+            return Err(MemoryFault::OutOfBounds);
+        }
+        Ok(BoundRange { region, offset })
     }
 
     /// Returns the memory of a grant; `None` for that of a null region. A grant is used in the call
@@ -212,8 +342,10 @@ impl<R: Region> Memory for MemoryTable<R> {
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let Some((slot, registered)) = self.find(key) else {
-            return self.check_null(by, key, access);
+        let slot = self.slot_of(key);
+        let registered = slot.and_then(|slot| Some((slot, self.regions.get(slot)?.as_ref()?)));
+        let Some((slot, registered)) = registered else {
+            return self.check_other(slot, by, (key, address, len), access);
         };
         if registered.invalidated {
             return Err(MemoryFault::UnknownKey);
@@ -275,17 +407,36 @@ impl<R: Region> Memory for MemoryTable<R> {
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
         let slot = *self.slots.get(&key).ok_or(MemoryFault::UnknownKey)?;
-        let region = self.regions[slot].as_mut().ok_or(MemoryFault::UnknownKey)?;
+        if slot & WINDOW != 0 {
+            self.windows.invalidate(slot & !WINDOW, by)?;
+            self.forget(Some(key));
+            return Ok(());
+        }
+        let region = self.regions.get_mut(slot).and_then(Option::as_mut);
+        let region = region.ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
         if region.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !region.how.invalidatable {
+        //= rule mw-region-in-use: InfiniBand 10.6.7.2.6; rxe_mr.c: rxe_invalidate_mr
+        //# A region with bound windows is not invalidated, deregistered or registered anew.
+        if !region.how.invalidatable || self.windows.has_region(slot) {
             return Err(MemoryFault::NotInvalidatable);
         }
         region.invalidated = true;
+        Ok(())
+    }
+
+    fn bind_window(&mut self, by: Accessor, to: &WindowBinding) -> Result<(), MemoryFault> {
+        let window = self.windows.check_binding(by, to)?;
+        let range = if to.len == 0 { None } else { Some(self.bindable_range(by, to)?) };
+        let before = self.windows.bind(window, by, to, range);
+        self.forget(before);
+        if range.is_some() {
+            self.slots.insert(to.rkey(), window | WINDOW);
+        }
         Ok(())
     }
 }

@@ -227,6 +227,7 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         CompletionOperation::Read => "READ",
         CompletionOperation::CompareSwap => "compare-and-swap",
         CompletionOperation::FetchAdd => "fetch-and-add",
+        CompletionOperation::BindWindow => "bind",
         CompletionOperation::LocalInvalidate => "invalidate",
         CompletionOperation::Recv => "receive",
         CompletionOperation::RecvWithImmediate => "receive with immediate",

@@ -529,5 +529,8 @@ fn describe(operation: &SendOperation, data: &WrData) -> String {
         }
         SendOperation::FetchAdd { remote, add } => format!("fetch-and-add {add} {}", at(remote)),
         SendOperation::LocalInvalidate { key } => format!("invalidate key {key:#x}"),
+        SendOperation::BindWindow(to) => {
+            format!("bind window key {:#x} to {} bytes at {:#x}", to.rkey(), to.len, to.addr)
+        }
     }
 }

@@ -94,6 +94,8 @@ value_table! {
         CompareSwap = 3, "COMP_SWAP";
         /// A fetch-and-add of ours.
         FetchAdd = 4, "FETCH_ADD";
+        /// A memory window of our own was bound.
+        BindWindow = 5, "BIND_MW";
         /// A key of our own was invalidated.
         LocalInvalidate = 6, "LOCAL_INV";
         /// A SEND of the peer's was received.

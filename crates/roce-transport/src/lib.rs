@@ -48,6 +48,7 @@ mod transfer;
 mod tx_demand;
 mod unreliable;
 mod value_table;
+mod window_binding;
 mod work_request;
 
 pub use attributes::{
@@ -69,6 +70,7 @@ pub use roce_wire::Service;
 pub use sealer::PacketSealer;
 pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};
 pub use shared_receives::{SrqAttributes, SrqInfo, SrqInit};
+pub use window_binding::WindowBinding;
 pub use work_request::{
     InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
     WrData,

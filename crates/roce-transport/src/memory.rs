@@ -4,7 +4,7 @@ use bitflags::bitflags;
 use roce_wire::{PayloadCrc, Qpn};
 use thiserror::Error;
 
-use crate::PdHandle;
+use crate::{PdHandle, WindowBinding};
 
 /// Registered memory, as the engine uses it.
 ///
@@ -112,6 +112,15 @@ pub trait Memory {
     /// # Errors
     /// If the key is unknown, of another protection domain, or may not be invalidated.
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault>;
+
+    /// Binds a memory window, for a local request. Memory without windows has only this.
+    ///
+    /// # Errors
+    /// If the window or the region is unknown, the region does not give the right, or the window is not
+    /// in a state to be bound.
+    fn bind_window(&mut self, _by: Accessor, _to: &WindowBinding) -> Result<(), MemoryFault> {
+        Err(MemoryFault::UnknownKey)
+    }
 }
 
 /// The queue pair that accesses registered memory.
@@ -157,6 +166,12 @@ pub enum MemoryFault {
     /// The key was not registered as one that a peer may invalidate.
     #[error("the key cannot be invalidated")]
     NotInvalidatable,
+    /// The memory window belongs to another queue pair.
+    #[error("the memory window is bound through another queue pair")]
+    WrongQueuePair,
+    /// The memory window is bound already, or its type does not allow this binding.
+    #[error("the memory window cannot be bound like this")]
+    NotBindable,
     /// The word of an atomic is not aligned to 8 bytes.
     #[error("the word is not aligned to 8 bytes")]
     Misaligned,
@@ -212,6 +227,11 @@ bitflags! {
         const REMOTE_READ = 1 << 2;
         /// The peer may change words atomically.
         const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to the region.
+        const MW_BIND = 1 << 4;
+        /// Peers address the first byte of a memory window as 0. Of no meaning for regions and queue
+        /// pairs.
+        const ZERO_BASED = 1 << 5;
     }
 }
 

@@ -3,8 +3,8 @@
 use roce_wire::{Psn, Trailer};
 use smallvec::SmallVec;
 
-use crate::SgList;
 use crate::completion::CompletionOperation;
+use crate::{SgList, WindowBinding};
 
 /// A request to be posted to a send queue.
 ///
@@ -84,6 +84,8 @@ pub enum SendOperation {
         /// The key.
         key: u32,
     },
+    /// Binds a memory window to a part of a region, once everything before is complete.
+    BindWindow(WindowBinding),
 }
 
 /// Address in the peer's memory. The length is that of the request.
@@ -135,6 +137,7 @@ impl SendOperation {
             Self::CompareSwap { .. } => CompletionOperation::CompareSwap,
             Self::FetchAdd { .. } => CompletionOperation::FetchAdd,
             Self::LocalInvalidate { .. } => CompletionOperation::LocalInvalidate,
+            Self::BindWindow(_) => CompletionOperation::BindWindow,
         }
     }
 
@@ -146,6 +149,12 @@ impl SendOperation {
     /// Returns true for atomics.
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Returns true if it is executed here and sends no packet.
+    #[inline]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::LocalInvalidate { .. } | Self::BindWindow(_))
     }
 
     /// Returns true if it consumes a receive of the peer's.

@@ -6,6 +6,7 @@
 //! | `modify` | the table of transitions |
 //! | `validate` | checks of posted requests |
 //! | `incoming_message` | places SENDs and WRITEs of the peer in memory |
+//! | `local_operation` | executes requests that send no packet |
 //! | `outgoing_message` | writes SENDs and WRITEs as packets |
 //! | `segmentation` | how many packets a message is divided into |
 //! | `send_queue`, `receive_queue`, `shared_receive_queue` | what is posted |
@@ -13,6 +14,7 @@
 
 pub(crate) mod context;
 pub(crate) mod incoming_message;
+pub(crate) mod local_operation;
 pub(crate) mod modify;
 pub(crate) mod outgoing_message;
 pub(crate) mod receive_queue;

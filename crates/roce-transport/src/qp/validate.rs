@@ -48,7 +48,7 @@ pub(crate) fn validate_send(
         SendOperation::Send { immediate: Some(_), invalidate: Some(_) } => {
             return Err(PostError::TwoTrailers);
         }
-        SendOperation::LocalInvalidate { .. } => return Ok((len, 0)),
+        operation if operation.is_local() => return Ok((len, 0)),
         SendOperation::Read { .. } if packets > MAX_READ_PACKETS => {
             return Err(PostError::ReadTooLong { packets });
         }
@@ -66,12 +66,13 @@ pub(crate) fn validate_send(
 
 /// Checks that a service other than RC has this operation.
 //= rule qp-operations-of-service: InfiniBand, clause not known; rxe_opcode.c: rxe_wr_opcode_info
-//# UC has SEND and WRITE, UD has SEND; neither has READ, atomics or keys to invalidate.
+//# UC has SEND, WRITE and the binding of memory windows, UD has SEND; neither has READ, atomics or
+//# keys to invalidate.
 fn validate_service(operation: &SendOperation, service: Service) -> Result<(), PostError> {
     let is_known = matches!(
         (service, operation),
         (_, SendOperation::Send { invalidate: None, .. })
-            | (Service::Uc, SendOperation::Write { .. })
+            | (Service::Uc, SendOperation::Write { .. } | SendOperation::BindWindow(_))
     );
     if is_known {
         return Ok(());

@@ -85,6 +85,44 @@ fn a_key_of_our_own_is_invalidated_behind_what_came_before() {
     assert_eq!(done, [1, 2, 3].map(|id| (id, CompletionStatus::Success)));
 }
 
+/// A binding of this window to the bytes of the only region.
+fn bind(window: u32) -> SendWr {
+    let (lkey, addr, len, access) = (KEY, 0, 8, AccessFlags::REMOTE_READ);
+    let to = WindowBinding { window, tag: 1, lkey, addr, len, access };
+    SendWr::new(2, SendOperation::BindWindow(to), [])
+}
+
+//= test mw-bind-order
+//= test mw-bind-failed
+#[test]
+fn a_window_is_bound_behind_what_came_before_and_what_cannot_be_bound_ends_the_queue_pair() {
+    for (window, expected) in [
+        (99, [CompletionStatus::Success; 3]),
+        (
+            98,
+            [
+                CompletionStatus::Success,
+                CompletionStatus::MemoryWindowBindError,
+                CompletionStatus::WorkRequestFlushed,
+            ],
+        ),
+    ] {
+        let mut sides = pair();
+        let write = || SendWr::new(1, SendOperation::write(REMOTE), piece(0, 10));
+        for work in [write(), bind(window), write()] {
+            sides[0].posts(work);
+        }
+        let first = sides[0].sends(64);
+        assert_eq!(first.len(), 1, "the WRITE behind the binding waits");
+        assert_eq!(sides[0].completed(), []);
+        let [from, to] = &mut sides;
+        to.takes(from.address, &first[0]);
+        shuttle(&mut sides);
+        let statuses: Vec<_> = sides[0].completed().into_iter().map(|it| it.1).collect();
+        assert_eq!(statuses, expected);
+    }
+}
+
 #[test]
 fn a_batch_of_messages_is_acknowledged_once() {
     let mut sides = pair();

@@ -166,7 +166,16 @@ impl Sender {
             let is_draining = qp.state == QpState::SendQueueDrain;
             let count = if is_draining { 1 } else { self.queue.len() };
             cx.counters().unsent_dropped += count as u64;
-            (0..count).for_each(|_| self.end_front(CompletionStatus::Success, qp, cx));
+            for _ in 0..count {
+                // A window that was not bound is not reported as bound.
+                let status = match self.queue.front() {
+                    Some(it) if it.work.operation.is_local() => {
+                        CompletionStatus::MemoryWindowBindError
+                    }
+                    _ => CompletionStatus::Success,
+                };
+                self.end_front(status, qp, cx);
+            }
             self.note_drained(qp, cx);
         }
     }

@@ -7,6 +7,7 @@ use crate::congestion::NotificationPoint;
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
+use crate::qp::local_operation::execute_local;
 use crate::qp::modify;
 use crate::qp::outgoing_message::DataPacket;
 use crate::qp::shared_receive_queue::SrqTable;
@@ -79,7 +80,7 @@ impl UcQueuePair {
     /// Writes one train of requests.
     pub(crate) fn transmit<M: Memory, O: Observer>(
         &mut self,
-        memory: &M,
+        memory: &mut M,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
@@ -87,10 +88,21 @@ impl UcQueuePair {
         let max_rate = qp.params.path.and_then(|path| path.max_rate);
         let max_packets = Pacer::max_packets(max_rate, qp.params.mtu);
         let mut gather = GatherCopy::new();
-        let mut is_readable = true;
+        let mut failed = None;
         while (train.packets() as u64) < max_packets
             && let Some(entry) = sender.sendable(qp.state, cx.time)
         {
+            if entry.work.operation.is_local() {
+                match execute_local(&entry.work.operation, qp.accessor(), memory) {
+                    Ok(()) => sender.commit(0, qp, cx),
+                    Err(status) => failed = Some(status),
+                }
+                if failed.is_some() {
+                    break;
+                }
+                continue;
+            }
+            let memory = &*memory;
             let packet = DataPacket { entry, seq: sender.next, psn: sender.psn() };
             let end = sender.next.saturating_add(max_packets - train.packets() as u64);
             let written = match sender.next > entry.first {
@@ -105,14 +117,14 @@ impl UcQueuePair {
                 Ok(true) => sender.commit(1, qp, cx),
                 Ok(false) => break,
                 Err(_) => {
-                    is_readable = false;
+                    failed = Some(CompletionStatus::LocalProtectionError);
                     break;
                 }
             }
         }
         sender.on_train(train.len(), max_rate, qp, cx);
-        if !is_readable {
-            self.base.fail_send(cx);
+        if let Some(status) = failed {
+            self.base.fail_send(status, cx);
         }
     }
 

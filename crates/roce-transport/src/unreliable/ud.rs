@@ -123,7 +123,7 @@ impl UdQueuePair {
                 }
                 Some(false) => break,
                 None => {
-                    self.base.fail_send(cx);
+                    self.base.fail_send(CompletionStatus::LocalProtectionError, cx);
                     self.destinations.clear();
                 }
             }

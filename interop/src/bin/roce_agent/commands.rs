@@ -364,6 +364,7 @@ fn opcode(operation: CompletionOperation) -> u32 {
         CompletionOperation::Read => 2,
         CompletionOperation::CompareSwap => 3,
         CompletionOperation::FetchAdd => 4,
+        CompletionOperation::BindWindow => 5,
         CompletionOperation::LocalInvalidate => 6,
         CompletionOperation::Recv => 128,
         CompletionOperation::RecvWithImmediate => 129,

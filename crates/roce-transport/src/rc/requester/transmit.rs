@@ -6,6 +6,7 @@ use super::packets::{ReadLimit, RequestWriter, Written};
 use crate::context::Context;
 use crate::endpoint::peer_window::PeerWindow;
 use crate::qp::context::QpContext;
+use crate::qp::local_operation::execute_local;
 use crate::timers::Timers;
 use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
@@ -13,7 +14,7 @@ use crate::{CompletionStatus, Memory, Observer, SendOperation};
 
 /// Result of an attempt to send the next packet.
 enum Step {
-    /// It was written, or a local operation was executed.
+    /// It was written.
     Done,
     /// Nothing more can be sent now.
     Blocked,
@@ -104,6 +105,9 @@ impl Requester {
             self.keep_timed(qp, timers, cx.time);
             return Ok(());
         }
+        if self.send.is_local_due() {
+            self.execute_local_operations(qp, memory, cx)?;
+        }
         let mut gather = GatherCopy::new();
         let mut acks = self.ack_policy(peer_wants_ack);
         let (before, had_requested_ack) = (self.send.max_sent(), self.send.has_requested_ack());
@@ -145,10 +149,31 @@ impl Requester {
         result.map(|_| ())
     }
 
+    /// Executes the local operations in front. Apart, since trains begin with none.
+    ///
+    /// # Errors
+    /// The request in front cannot be executed and ends with this status.
+    #[cold]
+    #[inline(never)]
+    fn execute_local_operations<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        while self.send.is_local_due()
+            && let Some(entry) = self.send.current()
+        {
+            execute_local(&entry.work.operation, qp.accessor(), memory)?;
+            self.send.complete_local(qp, cx);
+        }
+        Ok(())
+    }
+
     fn step<M: Memory, O: Observer>(
         &mut self,
         qp: &QpContext,
-        memory: &mut M,
+        memory: &M,
         gather: &mut GatherCopy<M::Grant>,
         acks: &mut AckPolicy,
         train: &mut TrainWriter<'_>,
@@ -161,16 +186,9 @@ impl Requester {
         let Some(entry) = send.current() else { return Ok(Step::Blocked) };
         let is_in_front = send.is_current_in_front();
         let operation = entry.work.operation;
-        //= rule rc-local-invalidate: InfiniBand, clause not known; rxe_req.c: rxe_do_local_ops
-        //# A local invalidation is executed in the order of the send queue.
-        if let SendOperation::LocalInvalidate { key } = operation {
-            if !is_in_front {
-                return Ok(Step::Blocked);
-            }
-            let done = memory.invalidate(qp.accessor(), key);
-            done.map_err(|_| CompletionStatus::LocalQpOperationError)?;
-            send.complete_local(qp, cx);
-            return Ok(Step::Done);
+        // In front it was executed before the train.
+        if operation.is_local() {
+            return Ok(Step::Blocked);
         }
         if send.next() == entry.first && !send.may_begin(entry) {
             return Ok(Step::Blocked);
@@ -179,7 +197,7 @@ impl Requester {
         if send.next() >= acks.window_end() {
             return Ok(self.at_window_end());
         }
-        let writer = RequestWriter { send, qp, memory: &*memory };
+        let writer = RequestWriter { send, qp, memory };
         let written = match operation {
             SendOperation::Read { remote } => {
                 let limit = ReadLimit { window: limit.size(), train_end: limit.train_end() };

@@ -13,7 +13,7 @@ pub(crate) use self::outstanding_reads::{OutstandingReads, ReadRequest};
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::{SendEntry, SendQueue};
-use crate::{AsyncEvent, CompletionStatus, Counters, InlineData, Observer, SendOperation, SendWr};
+use crate::{AsyncEvent, CompletionStatus, Counters, InlineData, Observer, SendWr};
 
 /// The requests of a queue pair, and how far they are sent and acknowledged.
 ///
@@ -319,10 +319,11 @@ impl SendState {
     /// they are executed.
     #[inline]
     pub(crate) fn retire<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
-        while self.queue.front().is_some_and(|it| {
-            it.end() <= self.unacked
-                && !matches!(it.work.operation, SendOperation::LocalInvalidate { .. })
-        }) {
+        while self
+            .queue
+            .front()
+            .is_some_and(|it| it.end() <= self.unacked && !it.work.operation.is_local())
+        {
             self.queue.complete_front(CompletionStatus::Success, qp, cx);
         }
         self.note_drained(qp, cx);
@@ -330,6 +331,14 @@ impl SendState {
             // A response to what was sent before the retransmission.
             self.next = self.oldest();
         }
+    }
+
+    /// Returns true if the request in front is a local operation that may be executed.
+    #[inline]
+    pub(crate) fn is_local_due(&self) -> bool {
+        self.is_current_in_front()
+            && self.current().is_some_and(|it| it.work.operation.is_local())
+            && !self.is_stopped()
     }
 
     /// Completes the request in front, a local operation whose turn it is.
