@@ -2,6 +2,7 @@
 
 use core::fmt::{self, Write};
 
+use crate::management::{CMA_HEADER_LEN, CmDatagram, CmMessage, CmaHeader};
 use crate::*;
 
 /// Parses any bytes as a frame, a train, a RoCEv1 frame and transport headers.
@@ -100,6 +101,35 @@ pub fn round_trip(bytes: &[u8]) {
         walked += 1;
     }
     assert_eq!(walked, 3);
+}
+
+/// Checks that any bytes are refused as a management datagram, or read as one that is written and
+/// read again unchanged.
+pub fn management_datagram(bytes: &[u8]) {
+    match CmDatagram::decode(bytes) {
+        Ok(datagram) => {
+            assert_eq!(CmDatagram::decode(&datagram.encode()), Ok(datagram));
+            let private_data = match &datagram.message {
+                CmMessage::Req(request) => &request.private_data[..],
+                CmMessage::SidrReq(request) => &request.private_data[..],
+                _ => &[],
+            };
+            cma_header(private_data);
+        }
+        Err(error) => show(&error),
+    }
+    cma_header(bytes);
+}
+
+fn cma_header(private_data: &[u8]) {
+    match CmaHeader::decode(private_data) {
+        Ok(header) => {
+            assert_eq!(CmaHeader::decode(&header.to_bytes()), Ok(header));
+            assert!(private_data.len() >= CMA_HEADER_LEN);
+            assert_eq!(header.source().is_ipv4(), header.destination().is_ipv4());
+        }
+        Err(error) => show(&error),
+    }
 }
 
 struct Instructions<'a>(&'a [u8]);

@@ -65,6 +65,7 @@ mod icrc;
 mod immediate;
 mod link;
 mod mac;
+pub mod management;
 mod mtu;
 mod network_header;
 pub mod opcode;

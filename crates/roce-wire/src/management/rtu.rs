@@ -1,0 +1,16 @@
+//! RTU: the connection is established.
+
+use super::CommunicationId;
+use super::field::cm_message;
+
+cm_message! {
+    /// Tells the sender of a REP that the connection is established.
+    Rtu {
+        /// Communication id of the sender.
+        local_id: CommunicationId = "local communication id", Hex, [0, 0, 32];
+        /// Communication id of the receiver.
+        remote_id: CommunicationId = "remote communication id", Hex, [4, 0, 32];
+        /// Bytes for the peer's application.
+        private_data: [u8; 224] = "private data", Bytes, [8, 0, 8 * 224];
+    }
+}
