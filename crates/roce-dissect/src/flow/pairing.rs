@@ -9,6 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
+use roce_wire::management::CommunicationId;
 use roce_wire::{PathMtu, Psn, Qpn};
 
 use super::Flows;
@@ -30,7 +31,7 @@ pub(super) struct Pairing {
 struct CmRequest {
     source: IpAddr,
     destination: IpAddr,
-    id: u32,
+    id: CommunicationId,
     qpn: Qpn,
     starting_psn: Psn,
     mtu: Option<PathMtu>,
@@ -129,7 +130,7 @@ impl Flows {
             });
         } else if message.is_reply() {
             let is_it = |request: &CmRequest| {
-                request.id == message.remote_id
+                Some(request.id) == message.remote_id
                     && (request.source, request.destination) == (roce.destination, roce.source)
             };
             let Some(at) = self.pairing.cm_requests.iter().rposition(is_it) else { return };

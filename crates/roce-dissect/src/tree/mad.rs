@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use roce_wire::management::{
+    CmAttribute, CmDatagram, CmMessage as Message, CommunicationId, MANAGEMENT_DATAGRAM_LEN,
+    MANAGEMENT_HEADER_LEN, RejectReason, ServiceId,
+};
 use roce_wire::{Operation, PathMtu, Psn, Qpn, Service};
 
 use super::cm;
@@ -21,17 +25,17 @@ pub(crate) fn is_management(roce: &Roce<'_>) -> bool {
 pub(super) fn layers(frame: &[u8], at: usize, len: usize, layers: &mut Vec<Layer>) {
     let end = (at + len).min(frame.len());
     let datagram = frame.get(at..end).unwrap_or_default();
-    layers.push(layer("MAD", MAD, frame, at, len.min(MAD_LEN)));
-    let body_at = at + MAD_LEN;
+    layers.push(layer("MAD", MAD, frame, at, len.min(MANAGEMENT_HEADER_LEN)));
+    let body_at = at + MANAGEMENT_HEADER_LEN;
     if body_at >= end {
         return;
     }
-    match cm::table(datagram) {
-        Some((name, table)) => {
-            layers.push(layer(name, table, frame, body_at, end - body_at));
-            if let Some(private_at) = cm::address_header(datagram) {
+    match cm::attribute(datagram) {
+        Some(attribute) => {
+            let name = cm::layer_name(attribute);
+            layers.push(layer(name, &cm::table(attribute), frame, body_at, end - body_at));
+            if let Some((private_at, table)) = cm::addresses(datagram) {
                 let private_at = at + private_at;
-                let table = cm::address_table(frame.get(private_at + 1).copied());
                 layers.push(layer("CM addresses", table, frame, private_at, cm::ADDRESS_LEN));
             }
         }
@@ -45,84 +49,83 @@ pub(super) fn layers(frame: &[u8], at: usize, len: usize, layers: &mut Vec<Layer
 /// Fields of a connection management message that connection tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CmMessage {
-    /// Name: `REQ`, `REP`, …
-    pub(crate) name: &'static str,
-    attribute: u16,
+    attribute: CmAttribute,
     /// Communication id of the sender.
-    pub(crate) local_id: u32,
-    /// Communication id of the receiver, as known to the sender.
-    pub(crate) remote_id: u32,
+    pub(crate) local_id: CommunicationId,
+    /// Communication id of the receiver, as known to the sender; the number of a SIDR request.
+    pub(crate) remote_id: Option<CommunicationId>,
     /// Queue pair of the sender, in REQ and REP.
     pub(crate) qpn: Option<Qpn>,
     /// PSN of the first request that the sender expects, in REQ and REP.
     pub(crate) starting_psn: Option<Psn>,
     /// Path MTU, in REQ.
     pub(crate) mtu: Option<PathMtu>,
-    service_id: Option<u64>,
+    service_id: Option<ServiceId>,
     /// Reason of the rejection, in REJ.
-    reason: Option<u16>,
+    reason: Option<RejectReason>,
 }
 
 impl CmMessage {
-    /// Parses a management datagram; `None` if it is not connection management, or truncated.
-    pub(crate) fn parse(datagram: &[u8]) -> Option<Self> {
-        let (name, _) = cm::table(datagram)?;
-        let attribute = cm::attribute(datagram)?;
-        let body = datagram.get(MAD_LEN..)?;
-        let word =
-            |at: usize| body.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
-        let three = |at: usize| body.get(at..)?.first_chunk::<3>().copied();
-        let long =
-            |at: usize| body.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    /// Bytes of a datagram that hold all of these fields.
+    const NEEDED: usize = MANAGEMENT_HEADER_LEN + 52;
+
+    /// Parses a management datagram; `None` if it is not connection management, or if fewer than 76 of
+    /// its bytes were captured.
+    pub(crate) fn parse(captured: &[u8]) -> Option<Self> {
+        if captured.len() < Self::NEEDED {
+            return None;
+        }
+        let mut datagram = [0; MANAGEMENT_DATAGRAM_LEN];
+        let len = captured.len().min(datagram.len());
+        datagram[..len].copy_from_slice(&captured[..len]);
+        let read = CmDatagram::decode(&datagram).ok()?.message;
         let mut message = Self {
-            name,
-            attribute,
-            local_id: word(0)?,
-            remote_id: word(4)?,
+            attribute: read.attribute(),
+            local_id: read.local_id(),
+            remote_id: read.remote_id(),
             qpn: None,
             starting_psn: None,
             mtu: None,
             service_id: None,
             reason: None,
         };
-        match attribute {
-            cm::REQ => {
-                message.qpn = three(32).map(Qpn::from_be_bytes);
-                message.starting_psn = three(44).map(Psn::from_be_bytes);
-                message.mtu = PathMtu::from_code(body.get(50)? >> 4);
-                message.service_id = long(8);
+        match read {
+            Message::Req(req) => {
+                message.qpn = Some(req.local_qpn);
+                message.starting_psn = Some(req.starting_psn);
+                message.mtu = PathMtu::from_code(req.path_mtu);
+                message.service_id = Some(req.service_id);
             }
-            cm::REP => {
-                message.qpn = three(12).map(Qpn::from_be_bytes);
-                message.starting_psn = three(20).map(Psn::from_be_bytes);
+            Message::Rep(rep) => {
+                message.qpn = Some(rep.local_qpn);
+                message.starting_psn = Some(rep.starting_psn);
             }
-            cm::REJ => message.reason = word(8).map(|word| word as u16),
-            cm::SIDR_REQ => message.service_id = long(8),
-            cm::SIDR_REP => message.qpn = three(8).map(Qpn::from_be_bytes),
+            Message::Rej(rej) => message.reason = Some(rej.reason),
+            Message::SidrReq(req) => message.service_id = Some(req.service_id),
+            Message::SidrRep(rep) => message.qpn = Some(rep.qpn),
             _ => {}
         }
         Some(message)
     }
 
     pub(crate) const fn is_request(&self) -> bool {
-        self.attribute == cm::REQ
+        matches!(self.attribute, CmAttribute::Req)
     }
 
     pub(crate) const fn is_reply(&self) -> bool {
-        self.attribute == cm::REP
+        matches!(self.attribute, CmAttribute::Rep)
     }
 }
 
 /// `CM REQ id 0x194b7b0b qp 0x000014 first psn 0xc7b33c mtu 1024`
 impl fmt::Display for CmMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} id {:#010x}", self.name, self.local_id)?;
-        let names_two = !matches!(self.attribute, cm::REQ | cm::SIDR_REQ | cm::SIDR_REP);
-        if names_two {
-            write!(f, " peer's id {:#010x}", self.remote_id)?;
+        write!(f, "{} id {}", cm::layer_name(self.attribute), self.local_id)?;
+        if let Some(id) = self.remote_id {
+            write!(f, " peer's id {id}")?;
         }
         if let Some(service) = self.service_id {
-            write!(f, " service {service:#018x}")?;
+            write!(f, " service {service}")?;
         }
         if let Some(qpn) = self.qpn {
             write!(f, " its qp {qpn}")?;
@@ -134,13 +137,11 @@ impl fmt::Display for CmMessage {
             write!(f, " mtu {mtu}")?;
         }
         match self.reason {
-            Some(reason) => write!(f, " reason {reason} ({})", cm::reject_reason(reason.into())),
+            Some(reason) => write!(f, " reason {} ({reason})", reason.0),
             None => Ok(()),
         }
     }
 }
-
-pub(super) const MAD_LEN: usize = 24;
 
 const MAD: &[Spec] = &[
     bytes("base version", 0, 1, Kind::Decimal),
