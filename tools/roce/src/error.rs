@@ -11,6 +11,8 @@ pub(crate) enum CliError {
     Message(String),
     /// The exit code of a child process that has printed the message.
     Reported(u8),
+    /// The user takes no more output, or has ended a dialogue: a success.
+    Quit,
 }
 
 /// The result of a command.
@@ -56,5 +58,6 @@ pub(crate) fn report(error: CliError) -> ExitCode {
             ExitCode::FAILURE
         }
         CliError::Reported(code) => ExitCode::from(code),
+        CliError::Quit => ExitCode::SUCCESS,
     }
 }

@@ -152,7 +152,7 @@ fn pause(what: &str) -> Result {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
     match read.map_err(|why| CliError::context("cannot read from the terminal", why))? {
-        0 => Err(CliError::Reported(0)), // end of input
+        0 => Err(CliError::Quit), // end of input
         _ => Ok(()),
     }
 }

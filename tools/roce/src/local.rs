@@ -5,16 +5,13 @@
 //! network with the last child.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
-use std::time::Duration;
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
@@ -22,6 +19,7 @@ pub(crate) mod termination;
 
 use crate::error::{CliError, Result};
 use crate::log;
+use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 use crate::traffic::{Role, Traffic};
@@ -69,11 +67,38 @@ impl Pair {
     }
 
     /// Runs this process's command at both ends with more arguments; writes the client's output to
-    /// `output`.
-    pub(crate) fn run_command(&self, more: &[String], output: &mut (impl Write + Send)) -> Result {
-        let server = start(&self.server, Role::Server, more)?;
-        let client = start(&self.client, Role::Client, more)?;
-        Run { server, client }.finish(output)
+    /// `output`, and returns it.
+    pub(crate) fn run_command<W: Write + Send + 'static>(
+        &self,
+        more: &[String],
+        output: W,
+    ) -> Result<W> {
+        let mut ends = Supervisor::new();
+        let mut command = end(Role::Server, more);
+        command.stderr(Stdio::piped());
+        let server = ends.start(&self.server, command)?;
+        let (stdout, stderr) = (server.stdout.take(), server.stderr.take());
+        let words =
+            ends.copy(stream(StreamKind::Messages, stderr, "server: ")?, Vec::new(), |_| None)?;
+        ends.copy(stream(StreamKind::Output, stdout, "")?, io::sink(), |line| {
+            (line == READY).then_some(ServerReady)
+        })?;
+
+        let client = ends.start(&self.client, end(Role::Client, more))?;
+        let (client_stdin, stdout) = (client.stdin.take(), client.stdout.take());
+        let output = ends.copy(stream(StreamKind::Output, stdout, "")?, output, |_| None)?;
+
+        let mut run = Run { client_stdin, failures: [None; 2] };
+        ends.follow(&mut run)?;
+        // Both have ended: the threads see the ends of the pipes.
+        let output = output.join().map_err(|_| CliError::Reported(1))?;
+        if ends.has_lost_reader() {
+            return Err(CliError::Quit);
+        }
+        let _ = io::stderr().write_all(&words.join().unwrap_or_default());
+        // Each end has printed its own reason.
+        let [server, client] = run.failures;
+        client.or(server).map_or(Ok(output), |code| Err(CliError::Reported(code)))
     }
 }
 
@@ -84,7 +109,7 @@ pub(crate) fn run(traffic: &Traffic) -> Result {
         "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
         traffic.link_mtu
     );
-    pair.run_command(&[], &mut io::stdout())
+    pair.run_command(&[], io::stdout()).map(drop)
 }
 
 /// Prepares an end of a private network: it dies with its parent, and a client waits for the
@@ -127,7 +152,8 @@ pub(crate) fn linger(role: Option<Role>) {
     }
 }
 
-fn start(host: &Host, role: Role, more: &[String]) -> Result<Child> {
+/// Returns the command of an end.
+fn end(role: Role, more: &[String]) -> Command {
     let mut command = myself();
     let name = match role {
         Role::Server => "server",
@@ -135,10 +161,13 @@ fn start(host: &Host, role: Role, more: &[String]) -> Result<Child> {
     };
     command.args(more).args(["--role", name]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    if role == Role::Server {
-        command.stderr(Stdio::piped());
-    }
-    Ok(host.spawn(command)?)
+    command
+}
+
+/// Returns what a process that was started with a pipe writes to it.
+fn stream<R>(kind: StreamKind, pipe: Option<R>, prefix: &str) -> Result<Stream<R>> {
+    let from = pipe.ok_or_else(|| CliError::new("a process without a pipe"))?;
+    Ok(Stream { kind, from, prefix: prefix.to_owned() })
 }
 
 /// Returns the command of this program with its own arguments.
@@ -161,138 +190,57 @@ pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
     command
 }
 
-/// A running server and its client.
+/// A running server, rank 0, and its client, rank 1.
 struct Run {
-    server: Child,
-    client: Child,
+    /// The client waits on it for its start, and for its end.
+    client_stdin: Option<ChildStdin>,
+    /// The exit codes of the ends that failed.
+    failures: [Option<u8>; 2],
 }
 
-enum Event {
-    ServerReady,
-    ServerEnded,
-    ClientEnded,
-    /// The reader of the client's output has gone away.
-    ReaderGone,
-}
+/// The server accepts its client.
+struct ServerReady;
 
-impl Run {
-    fn finish(mut self, output: &mut (impl Write + Send)) -> Result {
-        let (tell, news) = mpsc::channel();
-        let mut client_stdin = self.client.stdin.take();
-        let server_stdout = self.server.stdout.take();
-        let server_stderr = self.server.stderr.take();
-        let client_stdout = self.client.stdout.take();
-        thread::scope(|scope| {
-            let complaint = scope.spawn(|| {
-                let mut text = String::new();
-                let _ = server_stderr.map(|mut pipe| pipe.read_to_string(&mut text));
-                text
-            });
-            let of_server = tell.clone();
-            scope.spawn(move || watch_server(server_stdout, &of_server));
-            scope.spawn(move || {
-                let event = match client_stdout.map(|mut pipe| copy(&mut pipe, output)) {
-                    Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                        Event::ReaderGone
-                    }
-                    _ => Event::ClientEnded,
-                };
-                let _ = tell.send(event);
-            });
-            let outcome = self.follow(&news, &mut client_stdin);
-            // Both have ended or were stopped by `follow`: the threads see the ends of the pipes.
-            let words = complaint.join().unwrap_or_default();
-            if !matches!(outcome, Err(CliError::Reported(0))) {
-                words.lines().for_each(|line| eprintln!("server: {line}"));
-            }
-            outcome
-        })
+impl Policy for Run {
+    type News = ServerReady;
+
+    fn on_news(
+        &mut self,
+        _: &mut Supervisor<ServerReady>,
+        ServerReady: ServerReady,
+    ) -> Result<ControlFlow<()>> {
+        // If the client has ended, the next event reports that.
+        let _ = self.client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Waits until both have ended, and ends the one that would wait forever.
-    fn follow(&mut self, news: &Receiver<Event>, client_stdin: &mut Option<ChildStdin>) -> Result {
-        // What comes next once one has ended: time to end by itself, SIGTERM, SIGKILL.
-        let mut signals = [Signal::SIGTERM, Signal::SIGKILL].into_iter();
-        let (mut server_alive, mut client_alive) = (true, true);
-        while server_alive || client_alive {
-            let are_both = server_alive && client_alive;
-            let patience = if are_both { Duration::MAX } else { END_TIMEOUT };
-            let mut is_over = false;
-            match news.recv_timeout(patience) {
-                Ok(Event::ServerReady) => {
-                    // If the client has ended, the next event reports that.
-                    let _ = client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
-                }
-                Ok(Event::ServerEnded) => {
-                    server_alive = false;
-                    // Ends a client that waits for its start or for its end.
-                    *client_stdin = None;
-                }
-                Ok(Event::ReaderGone) => {
-                    self.server.kill()?;
-                    self.client.kill()?;
-                    self.server.wait()?;
-                    self.client.wait()?;
-                    return Err(CliError::Reported(0));
-                }
-                Ok(Event::ClientEnded) => {
-                    client_alive = false;
-                    // The server could only report that the client is gone.
-                    is_over = server_alive && !self.client.wait()?.success();
-                }
-                // The other end would wait forever.
-                Err(_) => is_over = true,
-            }
-            if is_over && let Some(signal) = signals.next() {
-                let other = if server_alive { &self.server } else { &self.client };
-                // It may have ended already.
-                let _ = kill(pid_of(other), signal);
-            }
+    fn on_end(
+        &mut self,
+        ends: &mut Supervisor<ServerReady>,
+        rank: usize,
+        status: ExitStatus,
+    ) -> ControlFlow<()> {
+        if let Some(failure) = self.failures.get_mut(rank) {
+            *failure = (!status.success()).then(|| exit_code(status));
         }
-        let (server, client) = (self.server.wait()?, self.client.wait()?);
-        // Each end has printed its own reason.
-        match (client.success(), server.success()) {
-            (true, true) => Ok(()),
-            (true, false) => Err(CliError::Reported(exit_code(server))),
-            (false, _) => Err(CliError::Reported(exit_code(client))),
+        // Ends a client that waits.
+        self.client_stdin = None;
+        if rank == CLIENT && !status.success() {
+            // The server could only report that the client is gone.
+            ends.stop();
+        } else {
+            // The other end might wait forever.
+            ends.stop_later();
         }
+        ControlFlow::Continue(())
     }
 }
 
-/// Reports that the server is ready, then that it has ended.
-fn watch_server(stdout: Option<impl Read>, tell: &Sender<Event>) {
-    if let Some(pipe) = stdout {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            if line == READY {
-                let _ = tell.send(Event::ServerReady);
-            }
-        }
-    }
-    let _ = tell.send(Event::ServerEnded);
-}
-
-/// Copies bytes as soon as they arrive.
-fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = [0; 4096];
-    loop {
-        let len = from.read(&mut buffer)?;
-        if len == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..len])?;
-        to.flush()?;
-    }
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX))
-}
+/// The rank of the client.
+const CLIENT: usize = 1;
 
 fn exit_code(status: ExitStatus) -> u8 {
     status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 const READY: &str = "ready for the client";
-
-/// Time that one end may take to end after the other.
-const END_TIMEOUT: Duration = Duration::from_secs(3);

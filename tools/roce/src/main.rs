@@ -19,6 +19,7 @@ mod output;
 mod parse_number;
 mod perf;
 mod pingpong;
+mod ranks;
 mod run;
 mod simulate;
 mod status;

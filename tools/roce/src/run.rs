@@ -7,8 +7,8 @@ mod exec;
 mod failure;
 mod library;
 mod mounts;
-mod output;
 mod placeholder;
+mod prefix;
 mod privileges;
 mod program;
 mod ranks;
@@ -40,7 +40,7 @@ use crate::switch::SwitchOptions;
 use crate::traffic;
 use child::Limits;
 use counters::LiveCounters;
-use output::Prefix;
+use prefix::Prefix;
 use rdma_cm_watch::RdmaCmWatch;
 use run_folder::RunFolder;
 use signals::Signals;
@@ -54,10 +54,6 @@ const FAILED: u8 = 125;
 
 /// Exit code of a run whose time is over, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
-
-/// Time that programs have to end after a signal, or after the first failure of a rank, before they are
-/// killed.
-const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 const EXAMPLES: &str = "\
 A server and its client, each in a private host (rank 1 gets the address of rank 0):
@@ -174,14 +170,18 @@ pub(crate) fn run(options: &Options) -> Result {
             (None, None) => supervisor::start(options),
         }
     });
-    // 1 could be the program's.
-    outcome.map_err(|error| match error {
+    outcome.map_err(not_run)
+}
+
+/// Prints the reason why a program was not run, and returns the exit code: 1 could be the program's.
+fn not_run(error: CliError) -> CliError {
+    match error {
         CliError::Message(text) => {
             eprintln!("roce: {text}");
             CliError::Reported(FAILED)
         }
         reported => reported,
-    })
+    }
 }
 
 /// Refuses an option in the place of the program: it is misspelt, or one of the program.

@@ -5,18 +5,17 @@
 //! which prints the one that caused the others.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
-use std::time::Duration;
+use std::process::{ExitStatus, Stdio};
 
 use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use crate::error::{CliError, Result};
 use crate::local::{die_with_parent, myself};
+use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 
@@ -40,14 +39,34 @@ pub(crate) fn address(rail: u32, rank: u32) -> String {
 pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions) -> Result {
     let network = Network::new(ranks, rails, link_mtu, switch)?;
     eprintln!("private network: {}", network.in_words(link_mtu));
-    let mut children = Vec::new();
+    let mut supervisor = Supervisor::new();
+    let mut outputs = Vec::new();
     for (rank, host) in network.hosts.iter().enumerate() {
         let mut command = myself();
         command.args(["--local-rank", &rank.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        children.push(host.spawn(command)?);
+        if let Some(from) = supervisor.start(host, command)?.stdout.take() {
+            let stream = Stream { kind: StreamKind::Output, from, prefix: String::new() };
+            outputs.push(supervisor.copy(stream, io::stdout(), move |line| {
+                let text = line.strip_prefix(MARK)?;
+                Some(Reason { rank, text: text.replace(MARK, "\n") })
+            })?);
+        }
     }
-    Run { children }.finish(&mut io::stdout())
+    let mut run = Run::default();
+    supervisor.follow(&mut run)?;
+    for output in outputs {
+        let _ = output.join();
+    }
+    if supervisor.has_lost_reader() {
+        return Err(CliError::Quit);
+    }
+    let ends = supervisor.ends().map(|(rank, status, was_overdue)| {
+        let reason = run.reasons.remove(&rank);
+        let reason = if was_overdue { Some(STOPPED.to_owned()) } else { reason };
+        End { rank, status, reason }
+    });
+    judge(&ends.collect::<Vec<_>>())
 }
 
 /// Runs a rank of a private network; sends the reason of a failure to the parent.
@@ -121,18 +140,42 @@ impl Network {
     }
 }
 
-/// The running ranks.
+/// The reasons of ranks that failed.
+#[derive(Default)]
 struct Run {
-    children: Vec<Child>,
+    reasons: BTreeMap<usize, String>,
 }
 
-/// What a rank's output ended with.
-#[derive(Debug)]
-enum OutputEnd {
-    /// The rank closed its output; the reason of its failure, if it sent one.
-    Closed(Option<String>),
-    /// The reader of this command's output has gone away.
-    ReaderGone,
+/// The reason that a rank has sent for its failure.
+struct Reason {
+    rank: usize,
+    text: String,
+}
+
+impl Policy for Run {
+    type News = Reason;
+
+    fn on_news(&mut self, _: &mut Supervisor<Reason>, news: Reason) -> Result<ControlFlow<()>> {
+        self.reasons.insert(news.rank, news.text);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn on_end(
+        &mut self,
+        ranks: &mut Supervisor<Reason>,
+        _: usize,
+        status: ExitStatus,
+    ) -> ControlFlow<()> {
+        if !status.success() {
+            ranks.stop_later();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_lost_output(&mut self, rank: usize, error: &io::Error) {
+        // The rank notices the closed pipe.
+        self.reasons.insert(rank, format!("cannot print: {error}"));
+    }
 }
 
 /// The end of a rank.
@@ -142,97 +185,6 @@ struct End {
     status: ExitStatus,
     /// The reason that it sent.
     reason: Option<String>,
-}
-
-impl Run {
-    fn finish(mut self, output: &mut (impl Write + Send)) -> Result {
-        let (tell, news) = mpsc::channel();
-        let pipes: Vec<_> = self.children.iter_mut().map(|child| child.stdout.take()).collect();
-        let output = std::sync::Mutex::new(output);
-        let ends = thread::scope(|scope| {
-            for (rank, pipe) in pipes.into_iter().enumerate() {
-                let (tell, output) = (tell.clone(), &output);
-                scope.spawn(move || watch(rank, pipe, output, &tell));
-            }
-            drop(tell);
-            self.follow(&news)
-        })?;
-        ends.map_or(Err(CliError::Reported(0)), |ends| judge(&ends))
-    }
-
-    /// Waits until all have ended, and stops those that stay too long after a failure. Stops all and
-    /// returns `None` if the reader of the output has gone away.
-    fn follow(&mut self, news: &Receiver<(usize, OutputEnd)>) -> io::Result<Option<Vec<End>>> {
-        let mut ends = Vec::new();
-        let mut patience = Duration::MAX;
-        while ends.len() < self.children.len() {
-            match news.recv_timeout(patience) {
-                Ok((_, OutputEnd::ReaderGone)) => {
-                    for child in &mut self.children {
-                        // It may have ended already.
-                        let _ = child.kill();
-                        child.wait()?;
-                    }
-                    return Ok(None);
-                }
-                Ok((rank, OutputEnd::Closed(reason))) => {
-                    let status = self.children[rank].wait()?;
-                    if !status.success() {
-                        patience = END_TIMEOUT;
-                    }
-                    ends.push(End { rank, status, reason });
-                }
-                Err(_) => {
-                    for (rank, child) in self.children.iter_mut().enumerate() {
-                        if ends.iter().all(|end: &End| end.rank != rank) {
-                            // It may have ended already.
-                            let _ = child.kill();
-                            let status = child.wait()?;
-                            ends.push(End { rank, status, reason: Some(STOPPED.to_owned()) });
-                        }
-                    }
-                }
-            }
-        }
-        Ok(Some(ends))
-    }
-}
-
-/// Copies the output of a rank line by line, without its reason.
-fn watch(
-    rank: usize,
-    pipe: Option<impl Read>,
-    output: &std::sync::Mutex<&mut (impl Write + Send)>,
-    tell: &Sender<(usize, OutputEnd)>,
-) {
-    let mut end = OutputEnd::Closed(None);
-    let mut lines = pipe.map(BufReader::new);
-    let mut line = Vec::new();
-    while let Some(reader) = &mut lines {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).unwrap_or(0) == 0 {
-            break;
-        }
-        match std::str::from_utf8(&line).ok().and_then(|text| text.strip_prefix(MARK)) {
-            Some(text) => {
-                end = OutputEnd::Closed(Some(text.trim_end().replace(MARK, "\n")));
-            }
-            None => {
-                let mut output = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if let Err(error) = output.write_all(&line).and_then(|()| output.flush()) {
-                    end = match error.kind() {
-                        io::ErrorKind::BrokenPipe => OutputEnd::ReaderGone,
-                        // The rank notices the closed pipe.
-                        _ => OutputEnd::Closed(Some(format!("cannot print: {error}"))),
-                    };
-                    break;
-                }
-            }
-        }
-    }
-    drop(lines);
-    // The receiver waits for all ranks.
-    let _ = tell.send((rank, end));
 }
 
 /// Returns the error that caused the others.
@@ -283,10 +235,7 @@ fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
     Some(format!("rank {rank} was killed by {name}"))
 }
 
-/// Time that the other ranks may take to end after a failure, which they learn at once.
-const END_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// The reason of a rank that took longer.
+/// The reason of a rank that stayed too long after the failure of another, which it learns at once.
 const STOPPED: &str = "it did not end by itself and was stopped";
 
 #[cfg(test)]

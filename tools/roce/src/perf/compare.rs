@@ -98,8 +98,7 @@ fn run_roce(options: &Options, pair: &Pair) -> Result<f64> {
         more.push(format!("--duration={SECONDS}"));
         more.push("--margin=0.5".to_owned());
     }
-    let mut output = Vec::new();
-    pair.run_command(&more, &mut output)?;
+    let output = pair.run_command(&more, Vec::new())?;
     let report: Value = serde_json::from_slice(&output)?;
     let average = report["results"][0]["BW_average"].as_f64();
     let average = average.ok_or_else(|| CliError::new("the run gave no result"))?;

@@ -244,7 +244,7 @@ mod tests {
     fn text(failure: CliError) -> String {
         match failure {
             CliError::Message(text) => text,
-            CliError::Reported(_) => panic!("nothing was told"),
+            CliError::Reported(_) | CliError::Quit => panic!("nothing was told"),
         }
     }
 

@@ -5,11 +5,10 @@ use std::process::{Child, ExitStatus};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use super::END_TIMEOUT;
 use super::signals::{Received, Signals};
 use crate::error::Result;
+use crate::ranks::{END_TIMEOUT, pid_of};
 
 /// The end of a process.
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +104,4 @@ pub(crate) fn follow(child: &mut Child, signals: &Signals, limits: Limits) -> Re
 pub(crate) fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
-}
-
-/// Returns the process of a child.
-pub(crate) fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX))
 }

@@ -13,7 +13,7 @@ use roce_verbs::environment;
 use super::library::{PRELOAD, VERBS};
 use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
-use super::{FAILED, ViewMode, mounts, privileges, signals};
+use super::{FAILED, ViewMode, mounts, not_run, privileges, signals};
 use crate::error::{CliError, Result};
 use crate::local;
 
@@ -41,14 +41,7 @@ pub(crate) struct Options {
 
 /// Runs the command; returns only if that fails.
 pub(crate) fn run(options: &Options) -> Result {
-    let failed = |error| match error {
-        CliError::Message(text) => {
-            eprintln!("roce: {text}");
-            CliError::Reported(FAILED)
-        }
-        reported => reported,
-    };
-    become_program(options).map_err(failed)
+    become_program(options).map_err(not_run)
 }
 
 fn become_program(options: &Options) -> Result {

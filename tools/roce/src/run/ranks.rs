@@ -6,26 +6,26 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use roce_netns::Host;
 
-use super::child::{self, pid_of};
+use super::child;
 use super::failure::{Failure, Others};
-use super::output::{Prefix, copy_lines};
+use super::prefix::Prefix;
 use super::rdma_cm_watch::{self, RdmaCmWatch};
 use super::run_folder::RunFolder;
 use super::server_wait::ServerWait;
 use super::signals::{Received, Signals};
-use super::{END_TIMEOUT, Options, descendants, placeholder, supervisor};
+use super::{Options, descendants, placeholder, supervisor};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
+use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 
@@ -45,16 +45,14 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     File::create_new(&fault_log)?;
     let watch = RdmaCmWatch::new(folder.path());
     let has_server = placeholder::has_server(&options.command, size);
-    let run = Run {
+    let mut run = Run {
         options,
         hosts: &hosts,
         folder: &folder,
-        ranks: Vec::new(),
         readers: Vec::new(),
         server: has_server.then(|| ServerWait::new(Instant::now(), size)),
         has_server,
         timeout: options.timeout.as_ref().map(|timeout| begin + timeout.duration),
-        deadline: None,
         failure: None,
         was_told: false,
         is_interrupted: false,
@@ -87,12 +85,10 @@ impl Hosts {
     }
 }
 
-/// What happens while the ranks run.
-enum Event {
+/// What happens beside the ranks.
+enum News {
     /// A signal for this process.
     Signal(Received),
-    /// The reader of this command's output has gone away.
-    ReaderGone,
     /// The process that has started the supervisor was killed.
     StarterGone,
 }
@@ -101,16 +97,14 @@ struct Run<'a> {
     options: &'a Options,
     hosts: &'a [Host],
     folder: &'a RunFolder,
-    ranks: Vec<Rank>,
-    readers: Vec<thread::JoinHandle<()>>,
+    /// Threads that copy output.
+    readers: Vec<thread::JoinHandle<Box<dyn Write + Send>>>,
     /// The wait of the other ranks for rank 0, while it lasts.
     server: Option<ServerWait>,
     /// Rank 0 is a server, on which the others wait.
     has_server: bool,
     /// When the time of the run is over.
     timeout: Option<Instant>,
-    /// When the ranks that are left get a signal, and which.
-    deadline: Option<(Instant, Signal)>,
     failure: Option<Failure>,
     /// The ranks were told to end, so that their exit codes mean nothing.
     was_told: bool,
@@ -120,49 +114,41 @@ struct Run<'a> {
     code: Option<u8>,
 }
 
-struct Rank {
-    child: Child,
-    /// The status, once the process was waited for.
-    status: Option<ExitStatus>,
-}
-
 impl Run<'_> {
     /// Starts all ranks and waits for their ends. Returns the exit code.
     fn follow(
-        mut self,
+        &mut self,
         signals: Signals,
         watch: Option<&RdmaCmWatch>,
         interconnect: Vec<Interconnect>,
     ) -> Result<u8> {
-        let (tell, news) = mpsc::channel();
-        let of_signals = tell.clone();
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut ranks = Supervisor::new();
+        ranks.report("signals", move |report| {
             while let Ok(Some(signal)) = signals.next_until(None) {
-                if of_signals.send(Event::Signal(signal)).is_err() {
+                if !report(News::Signal(signal)) {
                     break;
                 }
             }
         })?;
-        let of_starter = tell.clone();
-        thread::Builder::new().name("starter".to_owned()).spawn(move || {
+        ranks.report("starter", |report| {
             supervisor::wait_for_end_of_starter();
-            let _ = of_starter.send(Event::StarterGone);
+            report(News::StarterGone);
         })?;
-        self.start(0, &tell)?;
+        self.start(&mut ranks, 0)?;
         if !self.has_server {
-            self.start_others(&tell)?;
+            self.start_others(&mut ranks)?;
         }
-        self.wait_for_all(&news, &tell)?;
+        ranks.follow(self)?;
         // A switch is a process, too, and writes its report.
         drop(interconnect);
         // What the program has left behind holds the pipes.
         descendants::kill_all();
         let patience = Instant::now() + OUTPUT_TIMEOUT;
-        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < patience {
+        while !self.readers.iter().all(thread::JoinHandle::is_finished) && Instant::now() < patience
+        {
             thread::sleep(Duration::from_millis(1));
         }
-        let failure = self.failure.filter(|_| !self.is_interrupted);
-        if let Some(failure) = failure {
+        if let Some(failure) = self.failure.filter(|_| !self.is_interrupted) {
             eprintln!("roce: {failure}");
             if watch.is_some_and(RdmaCmWatch::was_opened) {
                 rdma_cm_watch::print_hint();
@@ -171,12 +157,12 @@ impl Run<'_> {
         Ok(self.code.or(self.failure.map(|failure| failure.code)).unwrap_or(0))
     }
 
-    fn start_others(&mut self, tell: &Sender<Event>) -> Result {
-        (1..self.hosts.len()).try_for_each(|rank| self.start(rank, tell))
+    fn start_others(&mut self, ranks: &mut Supervisor<News>) -> Result {
+        (1..self.hosts.len()).try_for_each(|rank| self.start(ranks, rank))
     }
 
     /// Starts a rank, with threads that print its output.
-    fn start(&mut self, rank: usize, tell: &Sender<Event>) -> Result {
+    fn start(&mut self, ranks: &mut Supervisor<News>, rank: usize) -> Result {
         let number = rank.to_string();
         let more = ["--local-rank", &number, "--run-folder"].map(OsStr::new);
         let folder = self.folder.path().as_os_str();
@@ -186,67 +172,28 @@ impl Run<'_> {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let host = self.hosts.get(rank).ok_or_else(|| CliError::new("a rank without a host"))?;
-        let mut child = host.spawn(command)?;
-        if let Some(stdout) = child.stdout.take() {
-            let (tell, colour) = (tell.clone(), io::stdout().is_terminal());
-            self.spawn_reader(move || {
-                if !copy_lines(rank, Some(stdout), &mut io::stdout(), colour) {
-                    let _ = tell.send(Event::ReaderGone);
-                }
-            })?;
+        let child = ranks.start(host, command)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        if let Some(from) = stdout {
+            let prefix = Prefix::of(rank, io::stdout().is_terminal());
+            let stream = Stream { kind: StreamKind::SharedOutput, from, prefix };
+            self.readers.push(ranks.copy(stream, boxed(io::stdout()), |_| None)?);
         }
-        if let Some(stderr) = child.stderr.take() {
-            let colour = io::stderr().is_terminal();
-            self.spawn_reader(move || {
-                copy_lines(rank, Some(stderr), &mut io::stderr(), colour);
-            })?;
-        }
-        self.ranks.push(Rank { child, status: None });
-        Ok(())
-    }
-
-    fn spawn_reader(&mut self, work: impl FnOnce() + Send + 'static) -> Result {
-        self.readers.push(thread::Builder::new().spawn(work)?);
-        Ok(())
-    }
-
-    fn wait_for_all(&mut self, news: &Receiver<Event>, tell: &Sender<Event>) -> Result {
-        while self.ranks.iter().any(|rank| rank.status.is_none()) {
-            let look = self.server.as_ref().map(ServerWait::next_look);
-            let wake =
-                [look, self.timeout, self.deadline.map(|(at, _)| at)].into_iter().flatten().min();
-            let left =
-                wake.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            match news.recv_timeout(left) {
-                Ok(Event::Signal(Received::ChildChanged)) => {
-                    if self.reap().is_break() {
-                        return Ok(());
-                    }
-                }
-                Ok(Event::Signal(received)) => self.on_signal(received),
-                Ok(Event::ReaderGone) => {
-                    self.was_told = true;
-                    self.signal_all(Signal::SIGTERM);
-                    self.kill_later();
-                }
-                Ok(Event::StarterGone) => {
-                    self.is_interrupted = true;
-                    return Ok(());
-                }
-                Err(_) => {}
-            }
-            self.on_time(tell)?;
+        if let Some(from) = stderr {
+            let prefix = Prefix::of(rank, io::stderr().is_terminal());
+            let stream = Stream { kind: StreamKind::Messages, from, prefix };
+            self.readers.push(ranks.copy(stream, boxed(io::stderr()), |_| None)?);
         }
         Ok(())
     }
 
     /// Passes a signal on. One that ends programs gives them a limited time.
-    fn on_signal(&mut self, received: Received) {
+    fn on_signal(&mut self, ranks: &mut Supervisor<News>, received: Received) {
         use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
         self.is_interrupted = true;
         let signal = match received {
             Received::FromProcess(signal) => {
-                self.signal_all(signal);
+                ranks.signal_all(signal);
                 signal
             }
             // Ctrl-C: all processes of the terminal have it.
@@ -254,66 +201,55 @@ impl Run<'_> {
             Received::ChildChanged => return,
         };
         if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
-            self.kill_later();
+            ranks.kill_later();
         }
-    }
-
-    /// Does what is due.
-    fn on_time(&mut self, tell: &Sender<Event>) -> Result {
-        let now = Instant::now();
-        if self.timeout.is_some_and(|timeout| now >= timeout) {
-            self.timeout = None;
-            self.end_late_run();
-        }
-        if let Some(server) = self.server.as_mut().filter(|server| now >= server.next_look()) {
-            let process = self.ranks.first().filter(|rank| rank.status.is_none());
-            if process.is_some_and(|rank| roce_netns::is_listening(rank.child.id(), None)) {
-                self.server = None;
-                self.start_others(tell)?;
-            } else {
-                server.looked(now);
-            }
-        }
-        if let Some((_, signal)) = self.deadline.filter(|(at, _)| now >= *at) {
-            self.signal_all(signal);
-            if let Some(failure) = &mut self.failure {
-                failure.others = Others::Stopped;
-            }
-            self.was_told |= !self.is_interrupted;
-            self.deadline = Some((now + END_TIMEOUT, Signal::SIGKILL));
-        }
-        Ok(())
     }
 
     /// Ends a run whose time is over.
-    fn end_late_run(&mut self) {
+    fn end_late_run(&mut self, ranks: &mut Supervisor<News>) {
         let time = self.options.timeout.as_ref().map(ToString::to_string).unwrap_or_default();
         let reason =
             if self.server.is_some() { "; rank 0 did not listen on a TCP port" } else { "" };
         eprintln!("roce: the run was stopped after {time} (--timeout){reason}");
         self.code = Some(super::TIMED_OUT);
         self.was_told = true;
-        self.signal_all(Signal::SIGTERM);
-        self.kill_later();
+        ranks.stop();
     }
 
     /// Waits for the children that have ended. Breaks if the run is over.
-    fn reap(&mut self) -> ControlFlow<()> {
+    fn reap(&mut self, ranks: &mut Supervisor<News>) -> ControlFlow<()> {
         while let Some((process, status)) = descendants::reap() {
-            let is_it = |rank: &Rank| rank.child.id() == process && rank.status.is_none();
-            if let Some(rank) = self.ranks.iter().position(is_it) {
-                self.on_end(rank, status)?;
+            if let Some(rank) = ranks.note_end(process, status) {
+                self.on_end(ranks, rank, status)?;
             }
         }
         ControlFlow::Continue(())
     }
+}
 
-    /// Notes the end of a rank. Breaks if the others will not be started.
-    fn on_end(&mut self, rank: usize, status: ExitStatus) -> ControlFlow<()> {
-        if let Some(ended) = self.ranks.get_mut(rank) {
-            ended.status = Some(status);
+impl Policy for Run<'_> {
+    type News = News;
+
+    fn on_news(&mut self, ranks: &mut Supervisor<News>, news: News) -> Result<ControlFlow<()>> {
+        match news {
+            News::Signal(Received::ChildChanged) => return Ok(self.reap(ranks)),
+            News::Signal(received) => self.on_signal(ranks, received),
+            News::StarterGone => {
+                self.is_interrupted = true;
+                return Ok(ControlFlow::Break(()));
+            }
         }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn on_end(
+        &mut self,
+        ranks: &mut Supervisor<News>,
+        rank: usize,
+        status: ExitStatus,
+    ) -> ControlFlow<()> {
         let code = child::code_of(status);
+        self.was_told |= ranks.has_lost_reader();
         if code != 0 && !self.was_told {
             self.failure.get_or_insert(Failure { rank, code, others: Others::Ended });
         }
@@ -332,32 +268,44 @@ impl Run<'_> {
             }
             return ControlFlow::Break(());
         }
-        let is_running = |rank: &Rank| rank.status.is_none();
-        let only_server = self.has_server
-            && self
-                .ranks
-                .iter()
-                .enumerate()
-                .all(|(number, rank)| is_running(rank) == (number == 0));
-        if (code != 0 || only_server) && self.deadline.is_none() {
-            self.deadline = Some((Instant::now() + END_TIMEOUT, Signal::SIGTERM));
+        if code != 0 || (self.has_server && ranks.is_only_first()) {
+            ranks.stop_later();
         }
         ControlFlow::Continue(())
     }
 
-    /// Lets the ranks be killed in a while, if that is not decided yet.
-    fn kill_later(&mut self) {
-        if self.deadline.is_none_or(|(_, signal)| signal != Signal::SIGKILL) {
-            self.deadline = Some((Instant::now() + END_TIMEOUT, Signal::SIGKILL));
-        }
+    fn wakes_at(&self) -> Option<Instant> {
+        let look = self.server.as_ref().map(ServerWait::next_look);
+        [look, self.timeout].into_iter().flatten().min()
     }
 
-    /// Sends a signal to the ranks that run, which pass it on to their programs.
-    fn signal_all(&self, signal: Signal) {
-        for rank in self.ranks.iter().filter(|rank| rank.status.is_none()) {
-            let _ = kill(pid_of(&rank.child), signal);
+    fn on_time(&mut self, ranks: &mut Supervisor<News>, now: Instant) -> Result {
+        if self.timeout.is_some_and(|timeout| now >= timeout) {
+            self.timeout = None;
+            self.end_late_run(ranks);
         }
+        if let Some(server) = self.server.as_mut().filter(|server| now >= server.next_look()) {
+            let process = ranks.process(0);
+            if process.is_some_and(|process| roce_netns::is_listening(process, None)) {
+                self.server = None;
+                self.start_others(ranks)?;
+            } else {
+                server.looked(now);
+            }
+        }
+        Ok(())
     }
+
+    fn on_overdue(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.others = Others::Stopped;
+        }
+        self.was_told |= !self.is_interrupted;
+    }
+}
+
+fn boxed(output: impl Write + Send + 'static) -> Box<dyn Write + Send> {
+    Box::new(output)
 }
 
 /// Time for output that arrives after the ends of all ranks.
