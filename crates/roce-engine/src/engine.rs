@@ -20,8 +20,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use roce_io::FrameDevice;
-use roce_transport::{Completion, Endpoint, Instant};
-use roce_wire::Sealing;
+use roce_transport::{Completion, CqHandle, Endpoint, Instant};
+use roce_wire::{Qpn, Sealing};
 
 use self::link_pauses::LinkPauses;
 use self::transmit::MIN_HEADROOM;
@@ -69,6 +69,8 @@ pub struct Engine<C: Consumer> {
     /// Offset of the last frame's transport header: the best guess for the next one.
     headroom: usize,
     policy: RoundPolicy,
+    /// A completion that waits for a message of the peer, and its queue.
+    held: Option<(CqHandle, Completion)>,
     /// Time of the last round or post.
     last_now: Instant,
     /// Rounds since the last that received from `lo`.
@@ -173,6 +175,7 @@ impl<C: Consumer> Engine<C> {
             sealing: None,
             headroom: MIN_HEADROOM,
             policy: RoundPolicy::default(),
+            held: None,
             last_now: Instant::default(),
             rounds_without_lo: 0,
         }
@@ -199,10 +202,10 @@ impl<C: Consumer> Engine<C> {
         if !cause.receives() {
             self.set_now(now);
             let is_holding = self.policy.doorbells.is_holding();
-            let outcome = self.transmit_and_deliver(now, 0, poller);
+            let outcome = self.transmit_and_deliver(now, cause, 0, poller);
             if cause == Cause::Flush && is_holding && self.is_unfinished() {
                 // Held posts of many queue pairs are more frames than one round sends.
-                self.transmit_and_deliver(now, 0, poller);
+                self.transmit_and_deliver(now, cause, 0, poller);
             }
             return outcome;
         }
@@ -213,6 +216,7 @@ impl<C: Consumer> Engine<C> {
             frames: received,
             messages: self.endpoint.acks_scheduled().wrapping_sub(due) as usize,
             are_silent: self.endpoint.counters().rdma_recvs == reported,
+            queue_pair: self.endpoint.latest_ack(),
         };
         match self.policy.decide(now, cause, arrivals) {
             Holds::AsBefore => {}
@@ -221,16 +225,16 @@ impl<C: Consumer> Engine<C> {
             Holds::All => {
                 self.endpoint.delay_acks(true);
                 self.publish_counters();
-                return RoundOutcome { received, ..self.deliver_to_poller(poller, now) };
+                return RoundOutcome { received, ..self.deliver_to_poller(poller, now, cause) };
             }
         }
-        self.transmit_and_deliver(now, received, poller)
+        self.transmit_and_deliver(now, cause, received, poller)
     }
 
     /// Tests for work if this poll may be a quick one; see `RoundPolicy`.
     #[inline]
     pub fn quick_poll(&mut self) -> QuickPoll {
-        if !self.policy.takes_quick_poll() {
+        if self.held.is_some() || !self.policy.takes_quick_poll() {
             return QuickPoll::FullRoundDue;
         }
         if self.wire.may_receive()
@@ -245,9 +249,10 @@ impl<C: Consumer> Engine<C> {
         QuickPoll::Idle
     }
 
-    /// Notes that the application posts to a send queue, perhaps as a reply to the peer.
-    pub fn on_send(&mut self) {
-        self.policy.on_send();
+    /// Notes that the application posts to the send queue of `queue_pair`, perhaps as a reply to the
+    /// peer.
+    pub fn on_send(&mut self, queue_pair: Qpn) {
+        self.policy.on_send(queue_pair);
     }
 
     /// Returns which posted requests wait for the next one.
@@ -273,14 +278,16 @@ impl<C: Consumer> Engine<C> {
         self.last_now = now;
     }
 
-    /// Returns the time at which delayed ACKs are due, if there are any.
-    pub fn held_acks_due(&self) -> Option<Instant> {
-        self.policy.acks_due(self.last_now)
+    /// Returns the time at which delayed ACKs or a held completion are due, if there are any.
+    pub fn held_due(&self) -> Option<Instant> {
+        let acks = self.policy.acks_due(self.last_now);
+        acks.into_iter().chain(self.policy.silent_reply.due()).min()
     }
 
     fn transmit_and_deliver(
         &mut self,
         now: Instant,
+        cause: Cause,
         received: usize,
         poller: Option<&C::Queue>,
     ) -> RoundOutcome {
@@ -290,7 +297,7 @@ impl<C: Consumer> Engine<C> {
         if received + sent > 0 {
             self.publish_counters();
         }
-        RoundOutcome { received, sent, ..self.deliver_to_poller(poller, now) }
+        RoundOutcome { received, sent, ..self.deliver_to_poller(poller, now, cause) }
     }
 
     /// Publishes the counters, where every round does: before completions are delivered, after which
@@ -301,13 +308,30 @@ impl<C: Consumer> Engine<C> {
 
     /// Delivers completions and events to their queues.
     pub fn deliver(&mut self, now: Instant) {
-        self.deliver_to_poller(None, now);
+        self.deliver_to_poller(None, now, Cause::Call);
     }
 
     /// As [`deliver`](Self::deliver), and keeps the first completion that may bypass the polled queue.
-    fn deliver_to_poller(&mut self, poller: Option<&C::Queue>, now: Instant) -> RoundOutcome {
+    /// The only one may be held, and is then delivered by a later round.
+    fn deliver_to_poller(
+        &mut self,
+        poller: Option<&C::Queue>,
+        now: Instant,
+        cause: Cause,
+    ) -> RoundOutcome {
         let mut round = RoundOutcome::default();
-        while let Some((handle, completion)) = self.endpoint.poll_completion() {
+        let is_held = self.held.is_some();
+        while let Some((handle, completion)) =
+            self.held.take().or_else(|| self.endpoint.poll_completion())
+        {
+            if round.delivered == 0 && (is_held || self.policy.silent_reply.is_habit_known()) {
+                if self.stays_held(handle, &completion, poller, now, cause) {
+                    self.held = Some((handle, completion));
+                    break;
+                }
+                self.policy.silent_reply.on_released();
+            }
+            self.policy.silent_reply.on_delivered(completion.qpn);
             round.delivered += 1;
             if round.completion.is_none()
                 && poller.is_some_and(|queue| C::can_bypass(queue, handle))
@@ -331,6 +355,26 @@ impl<C: Consumer> Engine<C> {
             self.consumer.push_event(event);
         }
         round
+    }
+
+    /// Decides whether a completion is held, or goes on to be.
+    fn stays_held(
+        &mut self,
+        handle: CqHandle,
+        completion: &Completion,
+        poller: Option<&C::Queue>,
+        now: Instant,
+        cause: Cause,
+    ) -> bool {
+        let is_awaited = match cause {
+            Cause::Poll => poller.is_some_and(|queue| C::can_hold(queue, handle)),
+            // It runs beside the program, and shows nothing of it.
+            Cause::DriverThread => self.policy.silent_reply.due().is_some(),
+            _ => false,
+        };
+        is_awaited
+            && !self.endpoint.has_completions()
+            && self.policy.silent_reply.holds(now, completion)
     }
 
     /// Returns true if frames wait to be sent.

@@ -3,9 +3,10 @@
 //!
 //! | question | decided by |
 //! |---|---|
-//! | what each round holds back | `RoundPolicy`, which asks the next three |
+//! | what each round holds back | `RoundPolicy`, which asks the next four |
 //! | which posted requests wait for the next one | [`DoorbellCoalescing`] |
 //! | which ACKs wait for a reply | `DelayedAck` |
+//! | which completions wait for a message that the program reads from memory | `SilentReply` |
 //! | which polls only test for work | `QuickPollBudget` |
 //! | whether the driver thread runs rounds, and how long it sleeps | [`DriverThreadPolicy`] |
 //! | whether a thread without work polls, yields or blocks | [`WaitPolicy`] |
@@ -18,6 +19,7 @@ mod expected_reply;
 mod guess;
 mod quick_poll;
 mod round_policy;
+mod silent_reply;
 mod wait;
 mod yield_timing;
 

@@ -54,6 +54,10 @@ impl Consumer for Objects {
         poller.can_bypass_queue(handle)
     }
 
+    fn can_hold(poller: &completion_queue::Inner, handle: CqHandle) -> bool {
+        poller.can_hold(handle)
+    }
+
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {
         self.queues.get(&handle).map_or(Pushed::Queued, |queue| queue.push(completion, now))
     }

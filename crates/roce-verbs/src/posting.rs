@@ -197,7 +197,7 @@ impl QueuePair {
         post: impl FnOnce(&mut Engine, Instant) -> (Result<(), BadWr>, Count),
     ) -> Result<(), BadWr> {
         let posted = self.driver.post_send(&self.run, |engine, now| {
-            engine.on_send();
+            engine.on_send(self.number);
             let (result, Count { requests, bytes, is_signaled }) = post(engine, now);
             let is_outstanding = engine.endpoint.has_outstanding(self.number);
             let queue_pair = self.number;

@@ -254,6 +254,9 @@ mod tests {
         fn can_bypass((): &(), _: CqHandle) -> bool {
             false
         }
+        fn can_hold((): &(), _: CqHandle) -> bool {
+            false
+        }
         fn push(&mut self, _: CqHandle, _: Completion, _: Instant) -> Pushed {
             Pushed::Queued
         }

@@ -45,7 +45,8 @@ const MAX_RESPONSE_WAIT: Duration = Duration::from_micros(30);
 ///    reads its memory, without a call: if the ACK came alone, each end would leave the polls before
 ///    the reply is there, and a driver thread, which has to be woken, would receive it. Two ends that
 ///    send at the same time wait for each other's ACK, until the policy gives this guess up for a
-///    number of exchanges.
+///    number of exchanges. [`SilentReply`](super::silent_reply::SilentReply) serves the same program at
+///    the other end of its connection; without this guess it has to hold a completion far more often.
 ///
 /// A program that does not poll, but answers what the driver thread receives, has its ACKs delayed by
 /// [`ExpectedReply`], unless a completion queue is armed whose channel serves several queues: a program

@@ -1,10 +1,12 @@
 //! Decides what each round holds back: ACKs, and everything else that could leave.
 
 use roce_transport::Instant;
+use roce_wire::Qpn;
 
 use super::delayed_ack::{DelayedAck, Received};
 use super::doorbell::DoorbellCoalescing;
 use super::quick_poll::QuickPollBudget;
+use super::silent_reply::SilentReply;
 
 /// Most frames of one round that a polling application is taken to have waited for.
 const MAX_AWAITED_FRAMES: usize = 4;
@@ -48,6 +50,8 @@ pub(crate) struct Arrivals {
     pub(crate) messages: usize,
     /// None of them has used up a receive.
     pub(crate) are_silent: bool,
+    /// The queue pair that the latest of them came to.
+    pub(crate) queue_pair: Option<Qpn>,
 }
 
 /// What the rest of a round holds back.
@@ -68,6 +72,7 @@ pub(crate) enum Holds {
 pub(crate) struct RoundPolicy {
     pub(crate) doorbells: DoorbellCoalescing,
     delayed_ack: DelayedAck,
+    pub(crate) silent_reply: SilentReply,
     quick_polls: QuickPollBudget,
     /// Delayed ACKs leave behind the next packets, in the same batch.
     pub(crate) acks_after_send: bool,
@@ -94,6 +99,7 @@ impl RoundPolicy {
                 false
             }
             Cause::Poll => {
+                self.silent_reply.on_poll(now);
                 self.quick_polls.on_round(now);
                 self.doorbells.on_round(now);
                 // The batch of the response had no space for them.
@@ -124,8 +130,11 @@ impl RoundPolicy {
     /// Decides what the rest of a round holds, after frames were received.
     #[inline]
     pub(crate) fn decide(&mut self, now: Instant, cause: Cause, arrivals: Arrivals) -> Holds {
-        let Arrivals { frames, messages, are_silent } = arrivals;
+        let Arrivals { frames, messages, are_silent, queue_pair } = arrivals;
         let has_arrived = messages > 0;
+        if has_arrived && are_silent {
+            self.silent_reply.on_arrival(now, queue_pair);
+        }
         // So many frames come from a peer that sends in bulk.
         let is_bulk = frames > MAX_AWAITED_FRAMES;
         let holds_acks = match cause {
@@ -168,9 +177,11 @@ impl RoundPolicy {
         self.doorbells.on_quick_poll();
     }
 
-    /// Notes that the application posts to a send queue, perhaps as a reply to the peer.
+    /// Notes that the application posts to the send queue of `queue_pair`, perhaps as a reply to the
+    /// peer.
     #[inline]
-    pub(crate) fn on_send(&mut self) {
+    pub(crate) fn on_send(&mut self, queue_pair: Qpn) {
+        self.silent_reply.on_send(queue_pair);
         self.acks_after_send |= self.delayed_ack.on_send();
     }
 
@@ -221,7 +232,7 @@ mod tests {
             for _ in 0..5_000 {
                 now = now + Duration::from_nanos(dice.random_range(1..=gap));
                 if dice.random_bool(0.3) {
-                    policy.on_send();
+                    policy.on_send(Qpn::GSI);
                     assert!(policy.acks_due(now).is_none_or(|at| at <= now + MAX_HOLD));
                 }
                 let cause = match dice.random_bool(polls) {
@@ -236,7 +247,8 @@ mod tests {
                 }
                 let messages = usize::from(dice.random_bool(0.3));
                 let frames = messages + dice.random_range(0..3);
-                let arrivals = Arrivals { frames, messages, are_silent: dice.random_bool(0.5) };
+                let are_silent = dice.random_bool(0.5);
+                let arrivals = Arrivals { frames, messages, are_silent, queue_pair: None };
                 let due = match policy.decide(now, cause, arrivals) {
                     Holds::Acks | Holds::All => {
                         held += 1;

@@ -411,6 +411,11 @@ impl<O: Observer> Endpoint<O> {
         self.out.completions.pop_front()
     }
 
+    /// Returns true if [`poll_completion`](Self::poll_completion) would return a completion.
+    pub fn has_completions(&self) -> bool {
+        !self.out.completions.is_empty()
+    }
+
     /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<AsyncEvent> {
         self.out.events.pop_front()

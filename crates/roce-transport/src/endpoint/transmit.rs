@@ -113,6 +113,11 @@ impl<O: Observer> Endpoint<O> {
         self.out.acks_scheduled
     }
 
+    /// Returns the queue pair for which the latest of those ACKs was scheduled.
+    pub fn latest_ack(&self) -> Option<Qpn> {
+        self.out.latest_ack
+    }
+
     /// Writes the next train that may leave now into `buf`, if there is one.
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
