@@ -243,7 +243,11 @@ impl<C: Consumer> Engine<C> {
             || self.endpoint.has_pending_transmit()
             || self.has_backlog()
         {
-            return QuickPoll::Ready { last_now: self.last_now };
+            // Whether the program polls at this moment decides about a hold.
+            return match self.policy.silent_reply.may_hold() {
+                true => QuickPoll::FullRoundDue,
+                false => QuickPoll::Ready { last_now: self.last_now },
+            };
         }
         self.policy.on_quick_poll();
         QuickPoll::Idle
@@ -281,7 +285,13 @@ impl<C: Consumer> Engine<C> {
     /// Returns the time at which delayed ACKs or a held completion are due, if there are any.
     pub fn held_due(&self) -> Option<Instant> {
         let acks = self.policy.acks_due(self.last_now);
-        acks.into_iter().chain(self.policy.silent_reply.due()).min()
+        acks.into_iter().chain(self.completion_due()).min()
+    }
+
+    /// Returns the time at which a held completion is due, if there is one: the next poll from then on
+    /// returns it.
+    pub fn completion_due(&self) -> Option<Instant> {
+        self.policy.silent_reply.due()
     }
 
     fn transmit_and_deliver(

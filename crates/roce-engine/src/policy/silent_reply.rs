@@ -160,14 +160,18 @@ impl SilentReply {
         self.late >= MIN_LATE
     }
 
+    /// Returns true if the next completion may be held, for which the present time has to be known.
+    #[inline]
+    pub(crate) fn may_hold(&self) -> bool {
+        self.is_habit_known() && matches!(self.stage, Stage::Posted) && self.guess.is_made()
+    }
+
     /// Decides whether the only completion that a poll at `now` would return is held.
     pub(crate) fn holds(&mut self, now: Instant, completion: &Completion) -> bool {
-        let is_awaited_beside = completion.operation == CompletionOperation::Write
+        let is_of_exchange = completion.operation == CompletionOperation::Write
             && completion.status == CompletionStatus::Success
-            && self.queue_pair == Some(completion.qpn)
-            && matches!(self.stage, Stage::Posted);
-        if !(is_awaited_beside && self.is_habit_known() && self.is_polling && self.guess.is_made())
-        {
+            && self.queue_pair == Some(completion.qpn);
+        if !(is_of_exchange && self.may_hold() && self.is_polling) {
             return false;
         }
         let since = *self.held_since.get_or_insert(now);
