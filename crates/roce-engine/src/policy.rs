@@ -15,6 +15,7 @@
 mod delayed_ack;
 mod doorbell;
 mod driver_thread;
+mod driving;
 mod expected_reply;
 mod guess;
 mod quick_poll;
@@ -27,6 +28,7 @@ pub use doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted,
 pub use driver_thread::{
     Decision, DriverThreadPolicy, INLINE_RECENT, MAX_RECHECK, MIN_RECHECK, Situation,
 };
+pub use driving::{BACKLOG_RETRY, LOCK_HOLDER_SLEEP, MAX_BLOCK, MAX_EXIT_WAIT, MAX_FLUSH};
 pub use quick_poll::QuickPoll;
 pub use round_policy::Cause;
 pub(crate) use round_policy::{Arrivals, Holds, RoundPolicy};

@@ -408,9 +408,6 @@ fn stop_all(limit: Duration) {
     }
 }
 
-/// Longest time that `exit` waits for locks that other threads hold, for interfaces and threads.
-const MAX_EXIT_WAIT: Duration = Duration::from_millis(500);
-
 /// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has seen and
 /// the requests that it has posted. A device that the program has leaked, or keeps in a static, is never
 /// dropped.
@@ -420,7 +417,7 @@ const MAX_EXIT_WAIT: Duration = Duration::from_millis(500);
 /// thread that sleeps in one is woken, and drives the device from then on.
 extern "C" fn stop_at_exit() {
     // A panic must not abort a process that exits. The runtime prints it.
-    let _outcome = std::panic::catch_unwind(|| stop_all(MAX_EXIT_WAIT));
+    let _outcome = std::panic::catch_unwind(|| stop_all(roce_engine::policy::MAX_EXIT_WAIT));
 }
 
 /// Opens the sockets of a device and starts its threads.

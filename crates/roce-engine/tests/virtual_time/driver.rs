@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use roce_engine::Engine;
 use roce_engine::policy::{
-    CallerRun, Cause, Check, Decision, Doorbell, DoorbellCoalescing, DriverThreadPolicy, Held,
-    MAX_RECHECK, MIN_RECHECK, Posted, QueuePairRun, QuickPoll, Situation,
+    BACKLOG_RETRY, CallerRun, Cause, Check, Decision, Doorbell, DoorbellCoalescing,
+    DriverThreadPolicy, Held, MAX_BLOCK, MAX_RECHECK, MIN_RECHECK, Posted, QueuePairRun, QuickPoll,
+    Situation,
 };
 use roce_transport::{Completion, CqHandle, Instant, PostError, SendWr};
 use roce_wire::Qpn;
@@ -17,8 +18,6 @@ use crate::wire::{Clock, WireHandle};
 
 /// Time from a report or a frame until the thread runs that sleeps on it.
 pub(crate) const WAKE_UP: Duration = Duration::from_micros(40);
-/// Sleep while frames wait that no descriptor shows.
-const BACKLOG_RETRY: Duration = Duration::from_micros(50);
 /// Time from one round of the driver thread to the next while it has work.
 const ROUND: Duration = Duration::from_micros(1);
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -147,7 +146,6 @@ impl Driver {
 
     /// Blocks as a polling thread does on a contended processor. Returns until when at most.
     pub(crate) fn block(&mut self) -> Option<Instant> {
-        const MAX_BLOCK: Duration = Duration::from_micros(500);
         let now = self.now();
         if self.engine.run(now, Cause::Block, None).did_work() {
             return None;

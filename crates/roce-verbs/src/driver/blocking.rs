@@ -3,19 +3,12 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use roce_engine::policy::{Cause, Wait};
+use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP, MAX_BLOCK, Wait};
 
 use super::shared::Shared;
 use super::sleep::sleep;
 use crate::thread_wait;
-
-/// Longest time for which a poll blocks.
-const MAX_BLOCK: Duration = Duration::from_micros(500);
-/// Sleep of a polling thread while another holds the engine's lock. With the timer slack of the
-/// kernel it takes some 100 µs.
-const LOCK_HOLDER_SLEEP: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// Devices of empty polls of the calling thread since it last blocked.
@@ -73,7 +66,7 @@ impl Shared {
 
     /// Sends all that waits for the next poll, and returns how long the thread may block; `None` if
     /// there is work.
-    fn prepare_to_block(&self) -> Option<Duration> {
+    fn prepare_to_block(&self) -> Option<std::time::Duration> {
         let Some(mut engine) = self.engine.try_lock() else {
             // The round of that thread may deliver to the calling thread, which has to poll again.
             wait_for_lock_holder();

@@ -51,11 +51,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::PathEntry;
-use roce_engine::policy::Cause;
+use roce_engine::policy::{Cause, MAX_FLUSH};
 use roce_transport::{Instant, PathHandle};
 
 use self::counter_publisher::CounterPublisher;
@@ -73,9 +72,6 @@ use crate::engine_lock::{EngineGuard, EngineLock};
 use crate::error::Error;
 use crate::fork;
 use crate::port::Port;
-
-/// Time for which a device that closes, or a process that exits, tries to send its backlog.
-const MAX_FLUSH: Duration = Duration::from_millis(5);
 
 /// A device's engine and all that is needed to drive it; every object of the device keeps it alive.
 #[derive(Debug)]

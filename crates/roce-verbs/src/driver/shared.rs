@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use roce_engine::policy::MAX_RECHECK;
+use roce_engine::policy::{BACKLOG_RETRY, MAX_RECHECK};
 use roce_transport::Instant;
 
 use super::held_posts::HeldPosts;
@@ -15,9 +15,6 @@ use crate::engine::Engine;
 use crate::engine_lock::{EngineGuard, EngineLock};
 use crate::fork;
 use crate::port::Port;
-
-/// Sleep while frames for this host wait, which no descriptor shows.
-const BACKLOG_RETRY: Duration = Duration::from_micros(50);
 
 /// The part that the device's threads share.
 #[derive(Debug)]
