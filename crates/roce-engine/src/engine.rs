@@ -216,7 +216,7 @@ impl<C: Consumer> Engine<C> {
             frames: received,
             messages: self.endpoint.acks_scheduled().wrapping_sub(due) as usize,
             are_silent: self.endpoint.counters().rdma_recvs == reported,
-            queue_pair: self.endpoint.latest_ack(),
+            queue_pair: self.endpoint.latest_queue_pair(),
         };
         match self.policy.decide(now, cause, arrivals) {
             Holds::AsBefore => {}

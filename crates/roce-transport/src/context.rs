@@ -26,8 +26,6 @@ pub(crate) struct Outputs<O> {
     pub(crate) owed_cnps: OwedCnps,
     /// ACKs scheduled since the endpoint was made.
     pub(crate) acks_scheduled: u64,
-    /// The queue pair for which the latest of them was scheduled.
-    pub(crate) latest_ack: Option<Qpn>,
     pub(crate) observer: O,
 }
 
@@ -57,7 +55,6 @@ impl<O> Outputs<O> {
             reorder_budget: ReorderBudget::new(config.max_reorder_bytes),
             owed_cnps: OwedCnps::default(),
             acks_scheduled: 0,
-            latest_ack: None,
             observer,
         }
     }

@@ -50,7 +50,7 @@ pub(crate) struct Arrivals {
     pub(crate) messages: usize,
     /// None of them has used up a receive.
     pub(crate) are_silent: bool,
-    /// The queue pair that the latest of them came to.
+    /// The queue pair that the latest packet came to.
     pub(crate) queue_pair: Option<Qpn>,
 }
 

@@ -127,7 +127,8 @@ impl SilentReply {
         }
     }
 
-    /// Notes that messages without a completion have come at `now`, the latest of them to `queue_pair`.
+    /// Notes that messages without a completion have come at `now`, and the latest packet to
+    /// `queue_pair`.
     pub(crate) fn on_arrival(&mut self, now: Instant, queue_pair: Option<Qpn>) {
         if self.queue_pair.is_none() || self.queue_pair != queue_pair {
             return;

@@ -113,9 +113,10 @@ impl<O: Observer> Endpoint<O> {
         self.out.acks_scheduled
     }
 
-    /// Returns the queue pair for which the latest of those ACKs was scheduled.
-    pub fn latest_ack(&self) -> Option<Qpn> {
-        self.out.latest_ack
+    /// Returns the queue pair that was called last, by a packet or by the application; `None` if there
+    /// was none, or if it is not known any more.
+    pub fn latest_queue_pair(&self) -> Option<Qpn> {
+        self.lookup_cache.map(|(qpn, _)| qpn)
     }
 
     /// Writes the next train that may leave now into `buf`, if there is one.

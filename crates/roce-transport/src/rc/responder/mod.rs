@@ -454,7 +454,6 @@ impl Responder {
     /// Acknowledges what was executed.
     pub(crate) fn schedule_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         cx.out.acks_scheduled += 1;
-        cx.out.latest_ack = Some(cx.qpn);
         if self.responses.acknowledge(self.last_executed) {
             cx.counters().ack_deferred += 1;
         }
