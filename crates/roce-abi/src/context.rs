@@ -5,10 +5,11 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::pthread_mutex_t;
 
 use crate::{
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_device_attr_ex, ibv_modify_cq_attr,
-    ibv_mr, ibv_mr_init_attr, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd,
-    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_query_device_ex_input, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr, ibv_wc,
+    ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_device_attr_ex,
+    ibv_dm, ibv_modify_cq_attr, ibv_mr, ibv_mr_init_attr, ibv_mw, ibv_mw_bind,
+    ibv_parent_domain_init_attr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_query_device_ex_input, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex,
+    ibv_td, ibv_td_init_attr, ibv_wc,
 };
 
 /// A function that is no longer called through the context.
@@ -96,9 +97,10 @@ pub struct verbs_context {
     pub create_counters: Unused,
     pub destroy_counters: Unused,
     pub reg_dm_mr:
-        Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, u64, usize, c_uint) -> *mut ibv_mr>,
-    pub alloc_dm: Option<unsafe extern "C" fn(*mut ibv_context, *mut c_void) -> *mut c_void>,
-    pub free_dm: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
+    pub alloc_dm:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
+    pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: Unused,
     pub destroy_flow_action: Unused,
     pub create_flow_action_esp: Unused,

@@ -92,6 +92,9 @@ pub struct ibv_buf {
     _opaque: [u8; 0],
 }
 
+pub const IBV_MW_TYPE_1: c_int = 1;
+pub const IBV_MW_TYPE_2: c_int = 2;
+
 #[repr(C)]
 pub struct ibv_mw {
     pub context: *mut ibv_context,
@@ -115,4 +118,20 @@ pub struct ibv_mw_bind {
     pub wr_id: u64,
     pub send_flags: c_uint,
     pub bind_info: ibv_mw_bind_info,
+}
+
+#[repr(C)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+pub struct ibv_dm {
+    pub context: *mut ibv_context,
+    pub memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int>,
+    pub memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int>,
+    pub comp_mask: u32,
+    pub handle: u32,
 }

@@ -73,6 +73,8 @@ fn layouts() -> Vec<Layout> {
         ibv_mw { context, pd, rkey, handle, r#type = "type" }
         ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         ibv_mw_bind { wr_id, send_flags, bind_info }
+        ibv_alloc_dm_attr { length, log_align_req, comp_mask }
+        ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle }
         ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class }
         ibv_ah_attr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         ibv_ah { context, pd, handle }

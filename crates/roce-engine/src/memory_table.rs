@@ -115,10 +115,11 @@ impl<R: Region> MemoryTable<R> {
         self.find(key).map(|(_, region)| region.how)
     }
 
-    /// Gives a key other memory and parameters.
+    /// Gives a key other memory and parameters, and unbinds the windows that are bound to the region.
     pub fn replace(&mut self, key: u32, region: R, how: Registration) {
-        let slot = self.slots.get(&key).and_then(|slot| self.regions.get_mut(*slot));
-        if let Some(Some(registered)) = slot {
+        let Some(slot) = self.slots.get(&key).copied() else { return };
+        self.unbind_windows_of_region(slot);
+        if let Some(Some(registered)) = self.regions.get_mut(slot) {
             *registered = Registered { region, how, invalidated: false };
         }
     }
@@ -200,6 +201,12 @@ impl<R: Region> MemoryTable<R> {
         }
     }
 
+    fn unbind_windows_of_region(&mut self, slot: usize) {
+        while let Some(key) = self.windows.unbind_one_of_region(slot) {
+            self.forget(Some(key));
+        }
+    }
+
     /// Makes the key of a window open nothing.
     fn forget(&mut self, key: Option<u32>) {
         if key.is_some_and(|key| self.slots.remove(&key).is_some()) {
@@ -247,9 +254,7 @@ impl<R: Region> MemoryTable<R> {
     pub fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
-            while let Some(key) = self.windows.unbind_one_of_region(slot) {
-                self.forget(Some(key));
-            }
+            self.unbind_windows_of_region(slot);
             self.regions[slot] = None;
             self.free.push(slot);
         }

@@ -27,6 +27,7 @@ mod completion_queue;
 mod configuration;
 mod context;
 mod device_list;
+mod device_memory;
 mod errno;
 #[cfg(not(test))] // The linker knows the versions of the library alone.
 mod exports;
@@ -34,6 +35,7 @@ mod extended;
 mod kernel_structures;
 mod link_layer;
 mod memory_region;
+mod memory_window;
 mod message;
 mod modify_qp;
 mod object;

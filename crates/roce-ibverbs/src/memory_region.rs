@@ -1,9 +1,10 @@
 //! Memory regions.
 
+use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libc::{EFAULT, EINVAL, EOPNOTSUPP, EPERM};
+use libc::{EBUSY, EFAULT, EINVAL, EOPNOTSUPP, EPERM};
 use roce_abi::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
     IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -33,6 +34,8 @@ pub(crate) struct MemoryRegion {
 struct Registration {
     target: Target,
     pd: Arc<PdInner>,
+    /// What keeps memory alive that the library has allocated.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What a region stands for.
@@ -52,8 +55,8 @@ unsafe impl Object for MemoryRegion {
 /// Length of a page in bytes.
 const PAGE_LEN: u64 = 4096;
 
-/// Flags that a registration may have. Memory windows do not exist here.
-const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
+/// Flags that a registration may have, or a memory window.
+pub(crate) const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
@@ -108,7 +111,39 @@ fn register(
     let region = unsafe { inner.pd.register_memory(address.cast(), length, rights, options) };
     let region = region.map_err(|error: Error| errno::of(&error))?;
     let keys = (region.lkey(), region.rkey());
-    Ok(give(pd, (address, length), keys, Target::Memory(region)))
+    Ok(give(pd, (address, length), keys, Target::Memory(region), None))
+}
+
+/// Registers memory that the library has allocated and `owner` keeps alive, so that its first byte has the
+/// address 0.
+///
+/// # Errors
+/// An `errno` value.
+pub(crate) fn register_owned(
+    pd: &ProtectionDomain,
+    first: *mut u8,
+    length: usize,
+    access: c_uint,
+    owner: Arc<dyn Any + Send + Sync>,
+) -> Result<*mut ibv_mr, c_int> {
+    let rights = access_flags(access)?;
+    let options = RegisterOptions { iova: Some(0), ..RegisterOptions::default() };
+    // SAFETY: the region keeps the memory alive, which nothing else accesses but the two functions of the
+    // program, by atomics.
+    let region = unsafe { pd.inner().pd.register_memory(first, length, rights, options) };
+    let region = region.map_err(|error: Error| errno::of(&error))?;
+    let keys = (region.lkey(), region.rkey());
+    let range = (std::ptr::null_mut(), length);
+    Ok(give(pd, range, keys, Target::Memory(region), Some(owner)))
+}
+
+/// Returns the local key of a region; `None` of null.
+///
+/// # Safety
+/// `region` is null, or a region of the program.
+pub(crate) unsafe fn lkey_of(region: *const ibv_mr) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    unsafe { region.as_ref() }.map(|region| region.lkey)
 }
 
 /// Makes the object of a region.
@@ -117,10 +152,11 @@ fn give(
     (addr, length): (*mut c_void, usize),
     (lkey, rkey): (u32, u32),
     target: Target,
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 ) -> *mut ibv_mr {
     let (context, domain) = (pd.context().as_ptr(), object::pointer_to(pd));
     let c = ibv_mr { context, pd: domain, addr, length, handle: 0, lkey, rkey };
-    let registration = Registration { target, pd: Arc::clone(pd.inner()) };
+    let registration = Registration { target, pd: Arc::clone(pd.inner()), owner };
     object::give(MemoryRegion { c: Shared::new(c), registration: Mutex::new(registration) })
 }
 
@@ -133,7 +169,7 @@ pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
         Ok(region) => {
             // Peers have no key for it.
             let keys = (region.lkey(), 0);
-            give(pd, (std::ptr::null_mut(), 0), keys, Target::Null { _region: region })
+            give(pd, (std::ptr::null_mut(), 0), keys, Target::Null { _region: region }, None)
         }
         Err(error) => errno::null(errno::of(&error)),
     }
@@ -244,9 +280,13 @@ pub(crate) extern "C" fn rereg(
         on_demand,
     };
     let mut registration = region.registration.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_fixed = registration.owner.is_some();
     let Target::Memory(memory) = &mut registration.target else {
         return fail(IBV_REREG_MR_ERR_INPUT, EINVAL);
     };
+    if is_fixed {
+        return fail(IBV_REREG_MR_ERR_INPUT, EINVAL);
+    }
     // SAFETY: the program's promise is the one of `register`.
     if let Err(error) = unsafe { memory.reregister(change) } {
         return fail(IBV_REREG_MR_ERR_CMD, errno::of(&error));
@@ -295,9 +335,20 @@ pub(crate) fn advise(
     })
 }
 
-/// `ibv_dereg_mr`
+/// `ibv_dereg_mr`: `EBUSY` while memory windows are bound to the region.
 pub(crate) extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
     let _uncancellable = Uncancellable::begin();
+    // SAFETY: see `object`.
+    let lent = unsafe { object::lend::<MemoryRegion>(region) };
+    let has_windows = match &lent.registration.lock().unwrap_or_else(PoisonError::into_inner).target
+    {
+        Target::Memory(memory) => memory.bound_windows() > 0,
+        Target::Null { .. } => false,
+    };
+    //= also mw-region-in-use
+    if has_windows {
+        return errno::failed(EBUSY);
+    }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<MemoryRegion>(region) });
     0

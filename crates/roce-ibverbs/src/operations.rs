@@ -3,7 +3,10 @@
 use roce_abi::verbs_context;
 
 use crate::extended::{domain, poll, post as staged_post, values};
-use crate::{completion_queue, memory_region, post, query, shared_receive_queue};
+use crate::{
+    completion_queue, device_memory, memory_region, memory_window, post, query,
+    shared_receive_queue,
+};
 
 /// Returns the structure with its functions and without a device. What does not exist here is NULL,
 /// for which verbs.h returns EOPNOTSUPP, except where it calls a function without a check.
@@ -14,6 +17,9 @@ pub(crate) fn table() -> verbs_context {
     verbs.reg_mr_ex = Some(values::reg_mr_ex);
     verbs.query_port = Some(query::port_of_size);
     verbs.alloc_null_mr = Some(memory_region::alloc_null);
+    verbs.alloc_dm = Some(device_memory::alloc);
+    verbs.free_dm = Some(device_memory::free);
+    verbs.reg_dm_mr = Some(device_memory::register);
     verbs.advise_mr = Some(values::advise_mr);
     verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
     verbs.alloc_td = Some(domain::alloc_td);
@@ -27,9 +33,9 @@ pub(crate) fn table() -> verbs_context {
     verbs.get_srq_num = Some(values::srq_num);
     verbs.close_xrcd = Some(values::close_xrcd);
     let ops = &mut verbs.context.ops;
-    ops.alloc_mw = Some(values::alloc_mw);
-    ops.bind_mw = Some(values::bind_mw);
-    ops.dealloc_mw = Some(values::dealloc_mw);
+    ops.alloc_mw = Some(memory_window::alloc);
+    ops.bind_mw = Some(post::bind_window);
+    ops.dealloc_mw = Some(memory_window::dealloc);
     ops.poll_cq = Some(completion_queue::poll);
     ops.req_notify_cq = Some(completion_queue::req_notify);
     ops.post_srq_recv = Some(shared_receive_queue::post_recv);

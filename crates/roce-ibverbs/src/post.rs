@@ -5,10 +5,11 @@ use std::ptr;
 
 use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV, ibv_ah, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
+    ibv_send_wr, ibv_sge,
 };
 use roce_verbs::{
     BadWr, DatagramTarget, InlineBuffers, InlineData, Qpn, RecvWr, RemoteAddr, SendOperation,
@@ -18,7 +19,7 @@ use roce_verbs::{
 use crate::address_handle::AddressHandle;
 use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
-use crate::{errno, object};
+use crate::{errno, memory_window, object};
 
 /// Most elements of a list: more than any queue pair takes, so that a wrong number is refused before
 /// it is used.
@@ -119,6 +120,39 @@ pub(crate) unsafe extern "C" fn send(
     errno
 }
 
+/// `ibv_bind_mw`: a window of type 1, under the key with the next tag.
+pub(crate) unsafe extern "C" fn bind_window(
+    qp: *mut ibv_qp,
+    window: *mut ibv_mw,
+    to: *mut ibv_mw_bind,
+) -> c_int {
+    let _uncancellable = Uncancellable::begin();
+    // SAFETY: see `object`; the program passes the structure.
+    let (qp, to) = unsafe { (object::lend::<QueuePair>(qp), &*to) };
+    // SAFETY: a field that the program does not change during the call.
+    let key = unsafe { (*window).rkey };
+    let next = (key & !0xff) | u32::from((key as u8).wrapping_add(1));
+    if to.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
+        return errno::failed(EINVAL);
+    }
+    // SAFETY: the program's.
+    let operation = match unsafe { memory_window::binding(window, next, &to.bind_info) } {
+        Ok(binding) => SendOperation::BindWindow(binding),
+        Err(errno) => return errno::failed(errno),
+    };
+    let request = SendWr {
+        signaled: to.send_flags & IBV_SEND_SIGNALED != 0,
+        fence: to.send_flags & IBV_SEND_FENCE != 0,
+        ..SendWr::new(to.wr_id, operation, [])
+    };
+    if let Err(bad) = qp.qp.post_send([request]) {
+        return errno::failed(errno::of_post(&bad.source));
+    }
+    // SAFETY: as above. As with rxe the program sees the key before the binding is executed.
+    unsafe { (*window).rkey = next };
+    0
+}
+
 /// Tells the program which request was refused, if it wants to know that.
 ///
 /// # Safety
@@ -153,7 +187,7 @@ unsafe fn convert(
         // SAFETY: the caller's promise: with this flag the addresses are the program's memory.
         unsafe { inline_data(pieces, max_inline, || buffers.take()) }?
     };
-    // SAFETY: the operation says which part of the union is set; all parts are integers.
+    // SAFETY: the operation says which parts of the unions are set.
     let operation = unsafe { operation(request) }?;
     // The word's alignment is the responder's to check, as with cards: programs test for its NAK.
     if operation.is_atomic() {
@@ -204,6 +238,14 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOperation, c_int> {
             SendOperation::FetchAdd { remote: word, add: atomic.compare_add }
         }
         IBV_WR_LOCAL_INV => SendOperation::LocalInvalidate { key: request.imm_data },
+        IBV_WR_BIND_MW => {
+            // SAFETY: the caller's promise.
+            let binding = unsafe {
+                let bind = request.extra.bind_mw;
+                memory_window::binding(bind.mw, bind.rkey, &bind.bind_info)
+            };
+            SendOperation::BindWindow(binding?)
+        }
         _ => return Err(EOPNOTSUPP),
     })
 }

@@ -6,17 +6,17 @@ use std::ptr;
 
 use libc::{EINVAL, ENODATA, EOPNOTSUPP};
 use roce_abi::{
-    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_CURR_QP_STATE_MOD,
-    IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
-    IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
-    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_ODP_SUPPORT,
-    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV,
-    IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE,
-    IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr,
-    ibv_query_device_ex_input,
+    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_MEM_WINDOW,
+    IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN,
+    IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2,
+    IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
+    IBV_MTU_4096, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_IMPLICIT,
+    IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV,
+    IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS,
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
+    ibv_port_attr, ibv_query_device_ex_input,
 };
-use roce_verbs::{Error, GidEntry, PathMtu, PortState, QpCap};
+use roce_verbs::{Error, GidEntry, MAX_WINDOWS, PathMtu, PortState, QpCap};
 
 use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
@@ -53,7 +53,9 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
             | IBV_DEVICE_PORT_ACTIVE_EVENT
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_RC_RNR_NAK_GEN
-            | IBV_DEVICE_SRQ_RESIZE,
+            | IBV_DEVICE_SRQ_RESIZE
+            | IBV_DEVICE_MEM_WINDOW
+            | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
         max_sge: 32,
         max_sge_rd: 32,
         max_cq: MANY,
@@ -65,6 +67,7 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
         max_qp_init_rd_atom: 128,
         // Atomics are those of the processor.
         atomic_cap: IBV_ATOMIC_GLOB,
+        max_mw: c_int::try_from(MAX_WINDOWS).unwrap_or(c_int::MAX),
         max_ah: MANY,
         max_srq: MANY,
         max_srq_wr: max_wr,
@@ -123,6 +126,7 @@ pub(crate) unsafe extern "C" fn device_ex(
         // Kilohertz: completion times are nanoseconds.
         hca_core_clock: 1_000_000,
         odp_caps: on_demand_paging(),
+        max_dm_size: crate::device_memory::MAX_SIZE as u64,
         device_cap_flags_ex: u64::from(orig_attr.device_cap_flags),
         phys_port_cnt_ex: 1,
         ..zero

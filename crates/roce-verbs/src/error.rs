@@ -139,6 +139,15 @@ pub enum Error {
     /// The region has clones, for which it stays as it is.
     #[error("the region is in use; drop its clones before it is registered again")]
     RegionInUse,
+    /// Memory windows are bound to the region, which stays as it is.
+    #[error("{count} memory windows are bound to the region; invalidate or drop them first")]
+    WindowsBound {
+        /// How many.
+        count: usize,
+    },
+    /// The device has as many memory windows as it can have.
+    #[error("the device has 2^19 memory windows; drop some before another is made")]
+    TooManyWindows,
     /// A range that exceeds its region.
     #[error("{len} bytes at offset {offset} exceed a region of {region_len} bytes")]
     OutOfRegion {

@@ -74,6 +74,7 @@ mod fork;
 mod idle_sockets;
 mod interface_kernel;
 mod memory_region;
+mod memory_window;
 mod named_device;
 mod netlink;
 mod null_region;
@@ -106,6 +107,7 @@ pub use device_config::{DeviceConfig, PeersInRun};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
+pub use memory_window::MemoryWindow;
 pub use named_device::{
     DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
 };
@@ -120,7 +122,7 @@ pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use thread_wait::YieldPolicy;
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 
-pub use roce_engine::{GidEntry, GidType, RouteError};
+pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, PortError, ReceiveMode,
 };
@@ -132,7 +134,8 @@ pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
     CqHandle, EventSource, InlineData, MemoryFault, ModifyError, ModifySrqError, PostError,
     QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause,
-    SendOperation, SendWr, Service, SgList, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
+    SendOperation, SendWr, Service, SgList, Sge, SrqAttributes, SrqHandle, SrqInfo, WindowBinding,
+    WrData,
 };
 pub use roce_wire::{
     FaultRule, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,

@@ -93,8 +93,8 @@ impl MemoryRegion {
     /// touches memory that it had before.
     ///
     /// # Errors
-    /// [`Error::RegionInUse`] while the region has clones; [`Error::OtherDevice`] for a domain of
-    /// another device; [`Error::Register`] where the range is not mapped, or not writable with
+    /// [`Error::RegionInUse`] while the region has clones; [`Error::WindowsBound`] while memory windows
+    /// are bound to it; [`Error::OtherDevice`] for a domain of another device; [`Error::Register`] where the range is not mapped, or not writable with
     /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`]. Nothing has
     /// changed then.
     ///
@@ -103,7 +103,14 @@ impl MemoryRegion {
     #[allow(unsafe_code)]
     pub unsafe fn reregister(&mut self, change: Reregistration<'_>) -> Result<(), Error> {
         let region = Arc::get_mut(&mut self.0).ok_or(Error::RegionInUse)?;
-        let known = region.driver.engine()?.memory.registration(region.key);
+        let (known, count) = {
+            let memory = &region.driver.engine()?.memory;
+            (memory.registration(region.key), memory.windows_bound_to(region.key))
+        };
+        //= also mw-region-in-use
+        if count > 0 {
+            return Err(Error::WindowsBound { count });
+        }
         let mut how = known.ok_or(Error::Forked)?;
         if let Some(pd) = change.pd {
             how.pd = pd.handle_for(&region.driver).ok_or(Error::OtherDevice)?;
@@ -167,6 +174,11 @@ impl MemoryRegion {
     /// Returns true unless a peer has invalidated the key.
     pub fn is_valid(&self) -> bool {
         self.0.driver.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
+    }
+
+    /// Returns the number of memory windows that are bound to the region. They end with it.
+    pub fn bound_windows(&self) -> usize {
+        self.0.driver.engine().map_or(0, |engine| engine.memory.windows_bound_to(self.0.key))
     }
 
     /// Returns a range of the region as an SGE.

@@ -391,6 +391,7 @@ impl Drop for QueuePair {
         // In a child after fork there is nothing to end.
         let _forked = self.driver.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
+            engine.memory.unbind_windows_of(self.number);
             engine.consumer.events.remove(EventSource::QueuePair(self.number));
             engine.consumer.numbers.free(self.number);
             if self.number == Qpn::GSI {

@@ -5,13 +5,13 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{EINVAL, EIO, ENOMEM, EOPNOTSUPP};
 use roce_abi::{
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
     IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_SEND_FENCE,
-    IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
+    ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 use roce_verbs::{
     InlineData, PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrError,
@@ -20,7 +20,7 @@ use roce_verbs::{
 use crate::cancellation::Uncancellable;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
-use crate::{errno, object, post};
+use crate::{errno, memory_window, object, post};
 
 /// The requests between `ibv_wr_start` and `ibv_wr_complete`. A program may use a queue pair from
 /// several threads: the one that has started holds the lock of the structure until it completes.
@@ -49,8 +49,10 @@ impl Staged {
 /// The operations that each service has.
 fn operations_of(qp_type: c_int) -> u64 {
     const DATAGRAMS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-    const UNRELIABLE: u64 =
-        DATAGRAMS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const UNRELIABLE: u64 = DATAGRAMS
+        | IBV_QP_EX_WITH_RDMA_WRITE
+        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        | IBV_QP_EX_WITH_BIND_MW;
     const RELIABLE: u64 = UNRELIABLE
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
@@ -105,6 +107,7 @@ pub(crate) unsafe extern "C" fn create(
     let fields = unsafe { &mut *object::lend::<QueuePair>(made).c() };
     fields.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     fields.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    fields.wr_bind_mw = Some(bind_mw);
     fields.wr_local_inv = Some(local_inv);
     fields.wr_rdma_read = Some(rdma_read);
     fields.wr_rdma_write = Some(rdma_write);
@@ -250,6 +253,21 @@ unsafe extern "C" fn atomic_cmp_swp(
 
 unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, key: u32, at: u64, add: u64) {
     stage(qp, SendOperation::FetchAdd { remote: remote(key, at), add });
+}
+
+unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    to: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program passes a window, and what it is bound to.
+    match unsafe { memory_window::binding(window, rkey, &*to) } {
+        Ok(binding) => stage(qp, SendOperation::BindWindow(binding)),
+        Err(errno) => {
+            with_staged(lent(qp), |staged| staged.failed = errno);
+        }
+    }
 }
 
 unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, key: u32) {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_cq, ibv_modify_cq_attr, ibv_mr, ibv_mr_init_attr,
-    ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_sge, ibv_srq, ibv_values_ex,
+    ibv_pd, ibv_sge, ibv_srq, ibv_values_ex,
 };
 
 use crate::cancellation::Uncancellable;
@@ -70,24 +70,5 @@ pub(crate) unsafe extern "C" fn srq_num(_: *mut ibv_srq, _: *mut u32) -> c_int {
 
 /// `ibv_close_xrcd`: the program cannot have a domain of XRC.
 pub(crate) unsafe extern "C" fn close_xrcd(_: *mut c_void) -> c_int {
-    errno::failed(EOPNOTSUPP)
-}
-
-/// `ibv_alloc_mw`
-pub(crate) unsafe extern "C" fn alloc_mw(_: *mut ibv_pd, _: c_int) -> *mut ibv_mw {
-    errno::null(EOPNOTSUPP)
-}
-
-/// `ibv_bind_mw`: the program cannot have a memory window.
-pub(crate) unsafe extern "C" fn bind_mw(
-    _: *mut ibv_qp,
-    _: *mut ibv_mw,
-    _: *mut ibv_mw_bind,
-) -> c_int {
-    errno::failed(EOPNOTSUPP)
-}
-
-/// `ibv_dealloc_mw`: the program cannot have a memory window.
-pub(crate) unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
     errno::failed(EOPNOTSUPP)
 }
