@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use roce_netns::Host;
 
+use crate::fixtures::Cable;
+
 /// A compiled program.
 #[derive(Debug)]
 pub struct VerbsProgram {
@@ -93,6 +95,20 @@ impl VerbsProgram {
             String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
         assert!(!names.is_empty(), "a program with scenarios");
         names
+    }
+
+    /// Runs the scenarios whose name begins so, in a host on a cable.
+    ///
+    /// # Panics
+    /// When there is none, or one fails; with what it has printed.
+    pub fn run_scenarios(&self, start: &str) {
+        let cable = Cable::with_mtu(1500);
+        let scenarios: Vec<_> =
+            self.scenarios().into_iter().filter(|name| name.starts_with(start)).collect();
+        assert!(!scenarios.is_empty(), "there are scenarios {start}*");
+        for scenario in scenarios {
+            self.run(&cable.left, &scenario);
+        }
     }
 
     /// Runs all scenarios in a host and names those that fail.

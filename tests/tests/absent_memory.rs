@@ -8,14 +8,7 @@ use roce_tests::verbs_program::{VerbsProgram, expect_success, library};
 
 /// Runs the scenarios of the program whose name begins so.
 fn run_scenarios(start: &str) {
-    let cable = Cable::with_mtu(1500);
-    let program = VerbsProgram::linked("absent");
-    let scenarios: Vec<_> =
-        program.scenarios().into_iter().filter(|name| name.starts_with(start)).collect();
-    assert!(!scenarios.is_empty(), "there are scenarios {start}*");
-    for scenario in scenarios {
-        program.run(&cable.left, &scenario);
-    }
+    VerbsProgram::linked("absent").run_scenarios(start);
 }
 
 #[tier1]

@@ -1,19 +1,11 @@
 //! Memory windows and device memory, as C programs see them.
 
 use roce_test_macros::tier1;
-use roce_tests::fixtures::Cable;
 use roce_tests::verbs_program::VerbsProgram;
 
 /// Runs the scenarios of the program whose name begins so.
 fn run_scenarios(start: &str) {
-    let cable = Cable::with_mtu(1500);
-    let program = VerbsProgram::linked("windows");
-    let scenarios: Vec<_> =
-        program.scenarios().into_iter().filter(|name| name.starts_with(start)).collect();
-    assert!(!scenarios.is_empty(), "there are scenarios {start}*");
-    for scenario in scenarios {
-        program.run(&cable.left, &scenario);
-    }
+    VerbsProgram::linked("windows").run_scenarios(start);
 }
 
 #[tier1]

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP, MAX_BLOCK, Wait};
 
@@ -66,7 +67,7 @@ impl Shared {
 
     /// Sends all that waits for the next poll, and returns how long the thread may block; `None` if
     /// there is work.
-    fn prepare_to_block(&self) -> Option<std::time::Duration> {
+    fn prepare_to_block(&self) -> Option<Duration> {
         let Some(mut engine) = self.engine.try_lock() else {
             // The round of that thread may deliver to the calling thread, which has to poll again.
             wait_for_lock_holder();
