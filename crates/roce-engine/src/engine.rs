@@ -350,7 +350,8 @@ impl<C: Consumer> Engine<C> {
                 continue;
             }
             let mut pushed = self.consumer.push(handle, completion, now);
-            if pushed == Pushed::Full && self.consumer.drop_oldest(handle) {
+            // Again where another engine has taken the place.
+            while pushed == Pushed::Full && self.consumer.drop_oldest(handle) {
                 *self.drops.entry("overwritten_completions").or_default() += 1;
                 pushed = self.consumer.push(handle, completion, now);
             }

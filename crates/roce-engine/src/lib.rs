@@ -12,6 +12,10 @@
 //! | [`Observer`](roce_transport::Observer) | traces and probes |
 //! | [`Kernel`] | the kernel's routes and neighbours |
 //!
+//! Engines of one device have the same regions, and bindings of memory windows in common. Those are behind
+//! the only lock, which is held for one access or one binding and waits for nothing else. An engine that
+//! is alone has none.
+//!
 //! The thread that calls an engine holds whatever lock its owner keeps around it. When to call, for
 //! how long to spin and when to sleep is decided by [`policy`] as well, and done by the caller.
 
@@ -30,6 +34,7 @@ mod plain_region;
 pub mod policy;
 mod region;
 mod resolver;
+mod revocable;
 mod route;
 mod window_table;
 
@@ -39,7 +44,7 @@ pub use engine::{Engine, EngineParts, RoundOutcome};
 pub use gid_table::{GidEntry, GidTable, GidType};
 pub use kernel::Kernel;
 pub use key_hasher::KeyHasher;
-pub use memory_table::{MemoryTable, Registration};
+pub use memory_table::{MemoryTable, RegionEntry, Registration};
 pub use own_numbers::OwnNumbers;
 pub use path_table::{PathEntry, PathTable, Via};
 pub use plain_region::PlainRegion;

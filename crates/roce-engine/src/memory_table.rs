@@ -1,8 +1,17 @@
 //! The table of memory regions, which checks every access of the engine.
+//!
+//! Engines of one device have a table each, with the same regions under the same keys: a region is added to
+//! and removed from one after the other. Its owner adds it to the first table, and then its
+//! [entry](RegionEntry) to the others.
+//!
+//! What a packet or a request may end, the binding of a window and the validity of a key, is common to
+//! these tables, since packets to another engine may use it: see `revocable.rs`.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use roce_transport::{
     Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, WindowBinding,
@@ -11,30 +20,41 @@ use roce_wire::{PayloadCrc, Qpn};
 
 use crate::key_hasher::KeyHasher;
 use crate::region::Region;
-use crate::window_table::{BoundRange, WindowTable, WindowType};
+use crate::revocable::{Revocable, RevocableGuard};
+use crate::window_table::{BindingName, BoundRange, WindowType};
 
 /// All regions registered with one device, and its memory windows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryTable<R> {
-    regions: Vec<Option<Registered<R>>>,
+    regions: Vec<Option<RegionEntry<R>>>,
     /// Slots of regions that were deregistered.
     free: Vec<usize>,
-    /// The slot of each region, and of each bound window with [`WINDOW`] added.
+    /// The slot of each region.
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
-    windows: WindowTable,
+    windows: Revocable,
     /// Null regions: their keys and domains.
     null_regions: HashMap<u32, PdHandle, BuildHasherDefault<KeyHasher>>,
     /// The last look-up: most packets are for the region of the one before.
     last: Cell<Option<(u32, usize)>>,
 }
 
-/// One registration.
-#[derive(Debug)]
-struct Registered<R> {
+/// One registration, as tables of other engines of the device have it too.
+#[derive(Clone, Debug)]
+pub struct RegionEntry<R> {
     region: R,
     how: Registration,
-    /// The key has been invalidated.
-    invalidated: bool,
+    /// The key has been invalidated; `None` where it cannot be.
+    invalidated: Option<Arc<AtomicBool>>,
+}
+
+impl<R> RegionEntry<R> {
+    fn new(region: R, how: Registration) -> Self {
+        Self { region, how, invalidated: how.invalidatable.then(Arc::default) }
+    }
+
+    fn is_valid(&self) -> bool {
+        !self.invalidated.as_ref().is_some_and(|it| it.load(Ordering::Relaxed))
+    }
 }
 
 /// The parameters of a registration.
@@ -58,13 +78,22 @@ pub struct Grant {
     /// The slot of a region, or [`NULL_SLOT`].
     slot: usize,
     offset: usize,
+    condition: Condition,
+}
+
+/// What must still hold when a grant is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    /// Nothing can have ended the grant since it was made.
+    None,
+    /// The key is valid.
+    ValidKey,
+    /// The window is bound as it was.
+    Bound(BindingName),
 }
 
 /// The slot in grants of null regions: one that no region has.
 const NULL_SLOT: usize = usize::MAX;
-
-/// Added to slots of windows, which no region has then.
-const WINDOW: usize = 1 << (usize::BITS - 1);
 
 impl<R> Default for MemoryTable<R> {
     fn default() -> Self {
@@ -72,7 +101,7 @@ impl<R> Default for MemoryTable<R> {
             regions: Vec::new(),
             free: Vec::new(),
             slots: HashMap::default(),
-            windows: WindowTable::default(),
+            windows: Revocable::default(),
             null_regions: HashMap::default(),
             last: Cell::new(None),
         }
@@ -86,14 +115,35 @@ impl<R: Region> MemoryTable<R> {
     /// match no region.
     pub fn insert(&mut self, region: R, how: Registration, random: impl FnMut() -> u32) -> u32 {
         let key = self.new_key(random);
-        let region = Registered { region, how, invalidated: false };
-        let slot = self.free.pop().unwrap_or(self.regions.len());
+        self.insert_entry(key, RegionEntry::new(region, how));
+        key
+    }
+
+    /// Returns a region, for the tables of other engines of the device.
+    pub fn entry(&self, key: u32) -> Option<RegionEntry<R>>
+    where
+        R: Clone,
+    {
+        self.find(key).map(|(_, entry)| entry.clone())
+    }
+
+    /// Adds a region of another engine's table, or replaces that of before under its key.
+    pub fn insert_entry(&mut self, key: u32, entry: RegionEntry<R>) {
+        let slot = match self.slots.get(&key) {
+            Some(slot) => *slot,
+            None => self.free.pop().unwrap_or(self.regions.len()),
+        };
         match self.regions.get_mut(slot) {
-            Some(free) => *free = Some(region),
-            None => self.regions.push(Some(region)),
+            Some(place) => *place = Some(entry),
+            None => self.regions.push(Some(entry)),
         }
         self.slots.insert(key, slot);
-        key
+    }
+
+    /// Makes bindings of windows and invalidations common with the clones of this table that are made from
+    /// now on, those of other engines of the device.
+    pub fn share_windows(&mut self) {
+        self.windows.share();
     }
 
     fn new_key(&self, mut random: impl FnMut() -> u32) -> u32 {
@@ -103,7 +153,7 @@ impl<R: Region> MemoryTable<R> {
             let is_used = key == 0
                 || self.slots.contains_key(&key)
                 || self.null_regions.contains_key(&key)
-                || self.windows.reserves(key);
+                || self.windows.read(|windows| windows.reserves(key));
             if !is_used {
                 return key;
             }
@@ -117,10 +167,9 @@ impl<R: Region> MemoryTable<R> {
 
     /// Gives a key other memory and parameters, and unbinds the windows that are bound to the region.
     pub fn replace(&mut self, key: u32, region: R, how: Registration) {
-        let Some(slot) = self.slots.get(&key).copied() else { return };
-        self.unbind_windows_of_region(slot);
-        if let Some(Some(registered)) = self.regions.get_mut(slot) {
-            *registered = Registered { region, how, invalidated: false };
+        if self.slots.contains_key(&key) {
+            self.windows.write(|windows| windows.unbind_region(key));
+            self.insert_entry(key, RegionEntry::new(region, how));
         }
     }
 
@@ -152,6 +201,11 @@ impl<R: Region> MemoryTable<R> {
         key
     }
 
+    /// Adds a null region of another engine's table.
+    pub fn insert_null_as(&mut self, key: u32, pd: PdHandle) {
+        self.null_regions.insert(key, pd);
+    }
+
     /// Removes a null region.
     pub fn remove_null(&mut self, key: u32) {
         self.null_regions.remove(&key);
@@ -173,71 +227,76 @@ impl<R: Region> MemoryTable<R> {
                 |key: u32| self.slots.contains_key(&key) || self.null_regions.contains_key(&key);
             (0..=0xff).any(|tag| is_region(number << 8 | tag))
         };
-        self.windows.insert(pd, window_type, random, is_taken)
+        self.windows.write(|windows| windows.insert(pd, window_type, random, is_taken))
     }
 
     /// Removes a memory window; a bound one gives no right any more.
     pub fn free_window(&mut self, window: u32) {
-        let key = self.windows.remove(window);
-        self.forget(key);
+        self.windows.write(|windows| windows.remove(window));
     }
 
     /// Returns the present key of a memory window, and whether it is bound.
     pub fn window_state(&self, window: u32) -> Option<(u32, bool)> {
-        self.windows.state(window)
+        self.windows.read(|windows| windows.state(window))
     }
 
     /// Returns the number of memory windows that are bound to a region.
     pub fn windows_bound_to(&self, key: u32) -> usize {
-        self.slots.get(&key).map_or(0, |slot| self.windows.count_of_region(*slot))
+        self.windows.read(|windows| windows.count_of_region(key))
     }
 
     /// Frees the windows of type 2B that a queue pair has bound: it is destroyed.
     //= rule mw-queue-pair-destroyed: not known
     //# A queue pair that is destroyed frees the windows of type 2 that it has bound.
     pub fn unbind_windows_of(&mut self, qpn: Qpn) {
-        while let Some(key) = self.windows.unbind_one_of_queue_pair(qpn) {
-            self.forget(Some(key));
-        }
+        self.windows.write(|windows| windows.unbind_queue_pair(qpn));
     }
 
-    fn unbind_windows_of_region(&mut self, slot: usize) {
-        while let Some(key) = self.windows.unbind_one_of_region(slot) {
-            self.forget(Some(key));
-        }
-    }
-
-    /// Makes the key of a window open nothing.
-    fn forget(&mut self, key: Option<u32>) {
-        if key.is_some_and(|key| self.slots.remove(&key).is_some()) {
-            self.last.set(None);
-        }
-    }
-
-    /// Returns a grant for a key that is none of a region: that of a window, of which `slot` is the slot
-    /// if it is bound, or of a null region.
+    /// Returns a grant for a key that is none of a region: that of a window, or of a null region.
     #[cold]
     fn check_other(
         &self,
-        slot: Option<usize>,
         by: Accessor,
         (key, address, len): (u32, u64, u64),
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let Some(slot) = slot else { return self.check_null(by, key, access) };
+        if self.null_regions.contains_key(&key) {
+            return self.check_null(by, key, access);
+        }
         // A local request names its region.
         if matches!(access, Access::LocalRead | Access::LocalWrite) {
             return Err(MemoryFault::UnknownKey);
         }
         let right = required_flags(access);
-        let BoundRange { region, offset } =
-            self.windows.check(slot & !WINDOW, by, address, len, right)?;
-        let registered = self.regions.get(region).and_then(Option::as_ref);
-        let registered = registered.ok_or(MemoryFault::UnknownKey)?;
+        let bound = self.windows.read(|windows| windows.check(key, by, address, len, right));
+        let (BoundRange { region, offset }, binding) = bound?;
+        let (slot, registered) = self.find(region).ok_or(MemoryFault::UnknownKey)?;
         if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
-        Ok(Grant { slot: region, offset })
+        let condition = self.condition(|| Condition::Bound(binding));
+        Ok(Grant { slot, offset, condition })
+    }
+
+    /// Returns the condition of a grant, which another engine may end at any time. Where there is none, it
+    /// lasts for the call of the endpoint that it is made in.
+    #[inline]
+    fn condition(&self, of_shared: impl FnOnce() -> Condition) -> Condition {
+        if self.windows.is_shared() { of_shared() } else { Condition::None }
+    }
+
+    /// Makes sure that the condition of a grant holds as long as the returned guard lives.
+    #[cold]
+    fn hold(&self, grant: Grant) -> Result<Option<RevocableGuard<'_>>, MemoryFault> {
+        let guard = self.windows.hold();
+        let holds = match grant.condition {
+            Condition::None => true,
+            Condition::ValidKey => self.entry_of(grant).is_some_and(RegionEntry::is_valid),
+            Condition::Bound(binding) => {
+                guard.as_ref().is_none_or(|windows| windows.is_in_force(binding))
+            }
+        };
+        if holds { Ok(guard) } else { Err(MemoryFault::UnknownKey) }
     }
 
     /// Returns a grant of any address of a null region, which no peer may access.
@@ -245,7 +304,9 @@ impl<R: Region> MemoryTable<R> {
         let pd = self.null_regions.get(&key).ok_or(MemoryFault::UnknownKey)?;
         match access {
             _ if *pd != by.pd => Err(MemoryFault::WrongDomain),
-            Access::LocalRead | Access::LocalWrite => Ok(Grant { slot: NULL_SLOT, offset: 0 }),
+            Access::LocalRead | Access::LocalWrite => {
+                Ok(Grant { slot: NULL_SLOT, offset: 0, condition: Condition::None })
+            }
             _ => Err(MemoryFault::UnknownKey),
         }
     }
@@ -254,7 +315,7 @@ impl<R: Region> MemoryTable<R> {
     pub fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
-            self.unbind_windows_of_region(slot);
+            self.windows.write(|windows| windows.unbind_region(key));
             self.regions[slot] = None;
             self.free.push(slot);
         }
@@ -262,10 +323,10 @@ impl<R: Region> MemoryTable<R> {
 
     /// Returns true if the key is registered and not invalidated.
     pub fn is_valid(&self, key: u32) -> bool {
-        self.find(key).is_some_and(|(_, region)| !region.invalidated)
+        self.find(key).is_some_and(|(_, region)| region.is_valid())
     }
 
-    /// Returns the slot of a region, or of a bound window with [`WINDOW`] added.
+    /// Returns the slot of a region.
     fn slot_of(&self, key: u32) -> Option<usize> {
         match self.last.get() {
             Some((last, slot)) if last == key => Some(slot),
@@ -277,15 +338,15 @@ impl<R: Region> MemoryTable<R> {
         }
     }
 
-    fn find(&self, key: u32) -> Option<(usize, &Registered<R>)> {
+    fn find(&self, key: u32) -> Option<(usize, &RegionEntry<R>)> {
         let slot = self.slot_of(key)?;
         Some((slot, self.regions.get(slot)?.as_ref()?))
     }
 
     /// Returns where the bytes are that a window is to be bound to.
     fn bindable_range(&self, by: Accessor, to: &WindowBinding) -> Result<BoundRange, MemoryFault> {
-        let (region, registered) = self.find(to.lkey).ok_or(MemoryFault::UnknownKey)?;
-        if registered.invalidated {
+        let (_, registered) = self.find(to.lkey).ok_or(MemoryFault::UnknownKey)?;
+        if !registered.is_valid() {
             return Err(MemoryFault::UnknownKey);
         }
         //= also mw-bind-domain
@@ -314,13 +375,20 @@ impl<R: Region> MemoryTable<R> {
         if !registered.region.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
-        Ok(BoundRange { region, offset })
+        Ok(BoundRange { region: to.lkey, offset })
     }
 
-    /// Returns the memory of a grant; `None` for that of a null region. A grant is used in the call
-    /// that it was made in, so its region exists.
+    /// Returns the region of a grant; `None` for a null region. A grant is used in the call that it was
+    /// made in, so its region exists.
+    #[inline]
+    fn entry_of(&self, grant: Grant) -> Option<&RegionEntry<R>> {
+        self.regions.get(grant.slot)?.as_ref()
+    }
+
+    /// Returns the memory of a grant; `None` for that of a null region.
+    #[inline]
     fn region(&self, grant: Grant) -> Option<&R> {
-        Some(&self.regions.get(grant.slot)?.as_ref()?.region)
+        Some(&self.entry_of(grant)?.region)
     }
 }
 
@@ -350,9 +418,9 @@ impl<R: Region> Memory for MemoryTable<R> {
         let slot = self.slot_of(key);
         let registered = slot.and_then(|slot| Some((slot, self.regions.get(slot)?.as_ref()?)));
         let Some((slot, registered)) = registered else {
-            return self.check_other(slot, by, (key, address, len), access);
+            return self.check_other(by, (key, address, len), access);
         };
-        if registered.invalidated {
+        if !registered.is_valid() {
             return Err(MemoryFault::UnknownKey);
         }
         if registered.how.pd != by.pd {
@@ -372,10 +440,15 @@ impl<R: Region> Memory for MemoryTable<R> {
         if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
-        Ok(Grant { slot, offset })
+        let condition = match registered.invalidated {
+            None => Condition::None,
+            Some(_) => self.condition(|| Condition::ValidKey),
+        };
+        Ok(Grant { slot, offset, condition })
     }
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let _held = if grant.condition == Condition::None { None } else { self.hold(grant)? };
         if let Some(region) = self.region(grant) {
             return region.write(grant.offset + offset as usize, bytes);
         }
@@ -383,6 +456,7 @@ impl<R: Region> Memory for MemoryTable<R> {
     }
 
     fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
+        let _held = if grant.condition == Condition::None { None } else { self.hold(grant)? };
         match self.region(grant) {
             Some(region) => region.read(grant.offset + offset as usize, into),
             None => {
@@ -398,6 +472,7 @@ impl<R: Region> Memory for MemoryTable<R> {
         offset: u64,
         into: &mut [u8],
     ) -> Result<Option<PayloadCrc>, MemoryFault> {
+        let _held = if grant.condition == Condition::None { None } else { self.hold(grant)? };
         let Some(region) = self.region(grant) else {
             into.fill(0);
             return Ok(None);
@@ -406,201 +481,42 @@ impl<R: Region> Memory for MemoryTable<R> {
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
+        let _held = if grant.condition == Condition::None { None } else { self.hold(grant)? };
         // No peer is granted a null region.
         self.region(grant).ok_or(MemoryFault::UnknownKey)?.atomic(grant.offset, change)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
-        let slot = *self.slots.get(&key).ok_or(MemoryFault::UnknownKey)?;
-        if slot & WINDOW != 0 {
-            self.windows.invalidate(slot & !WINDOW, by)?;
-            self.forget(Some(key));
-            return Ok(());
-        }
-        let region = self.regions.get_mut(slot).and_then(Option::as_mut);
-        let region = region.ok_or(MemoryFault::UnknownKey)?;
-        if region.invalidated {
-            return Err(MemoryFault::UnknownKey);
-        }
+        let Self { regions, slots, windows, .. } = self;
+        let Some(slot) = slots.get(&key).copied() else {
+            return windows.write(|windows| windows.invalidate(key, by));
+        };
+        let region = regions.get(slot).and_then(Option::as_ref);
+        let region = region.filter(|it| it.is_valid()).ok_or(MemoryFault::UnknownKey)?;
         if region.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        //= rule mw-region-in-use: InfiniBand 10.6.7.2.6; rxe_mr.c: rxe_invalidate_mr
-        //# A region with bound windows is not invalidated, deregistered or registered anew.
-        if !region.how.invalidatable || self.windows.has_region(slot) {
-            return Err(MemoryFault::NotInvalidatable);
-        }
-        region.invalidated = true;
-        Ok(())
+        let flag = region.invalidated.as_ref().ok_or(MemoryFault::NotInvalidatable)?;
+        windows.write(|windows| {
+            //= rule mw-region-in-use: InfiniBand 10.6.7.2.6; rxe_mr.c: rxe_invalidate_mr
+            //# A region with bound windows is not invalidated, deregistered or registered anew.
+            if windows.has_region(key) {
+                return Err(MemoryFault::NotInvalidatable);
+            }
+            flag.store(true, Ordering::Relaxed);
+            Ok(())
+        })
     }
 
     fn bind_window(&mut self, by: Accessor, to: &WindowBinding) -> Result<(), MemoryFault> {
-        let window = self.windows.check_binding(by, to)?;
-        let range = if to.len == 0 { None } else { Some(self.bindable_range(by, to)?) };
-        let before = self.windows.bind(window, by, to, range);
-        self.forget(before);
-        if range.is_some() {
-            self.slots.insert(to.rkey(), window | WINDOW);
-        }
-        Ok(())
+        let range = if to.len == 0 { None } else { Some(self.bindable_range(by, to)) };
+        self.windows.write(|windows| {
+            let window = windows.check_binding(by, to)?;
+            windows.bind(window, by, to, range.transpose()?);
+            Ok(())
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-    use crate::plain_region::PlainRegion;
-
-    type Table = MemoryTable<PlainRegion>;
-
-    /// Registers `region` under a key that no region has had.
-    fn insert(table: &mut Table, region: PlainRegion, how: Registration) -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        table.insert(region, how, || NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    const PD: PdHandle = PdHandle(1);
-    const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
-    const OTHER: Accessor = Accessor { pd: PdHandle(2), qpn: Qpn::GSI };
-
-    fn register(table: &mut Table, len: usize) -> u32 {
-        let region = PlainRegion::new(len);
-        let access = AccessFlags::all();
-        insert(
-            table,
-            region,
-            Registration { pd: PD, access, iova: 0, invalidatable: true, on_demand: false },
-        )
-    }
-
-    #[test]
-    fn a_removed_key_opens_no_region_although_its_slot_is_used_again() {
-        let mut table = Table::default();
-        let keys = [64, 128].map(|len| register(&mut table, len));
-        let opens =
-            |table: &Table, key, len| table.check(BY, key, 0, len, Access::RemoteWrite).map(|_| ());
-        assert_eq!(opens(&table, keys[0], 64), Ok(()));
-        table.remove(keys[0]);
-        assert_eq!(opens(&table, keys[0], 1), Err(MemoryFault::UnknownKey));
-        let new = register(&mut table, 32);
-        assert_eq!(opens(&table, keys[0], 1), Err(MemoryFault::UnknownKey));
-        assert_eq!(opens(&table, new, 32), Ok(()));
-        assert_eq!(opens(&table, new, 33), Err(MemoryFault::OutOfBounds));
-        assert_eq!(opens(&table, keys[1], 128), Ok(()));
-        table.invalidate(BY, new).unwrap();
-        assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
-    }
-
-    #[test]
-    fn a_replaced_region_has_its_key_and_nothing_else_of_before() {
-        let mut table = Table::default();
-        let key = register(&mut table, 64);
-        let region = PlainRegion::new(32);
-        region.write(0, b"new").unwrap();
-        let access = AccessFlags::LOCAL_WRITE;
-        let how = Registration {
-            pd: OTHER.pd,
-            access,
-            iova: 0x1000,
-            invalidatable: false,
-            on_demand: false,
-        };
-        table.replace(key, region, how);
-        let check = |by, address, len, access| table.check(by, key, address, len, access);
-        let refused = |by, address, access| check(by, address, 1, access).map(|_| ()).unwrap_err();
-        assert_eq!(refused(BY, 0x1000, Access::LocalRead), MemoryFault::WrongDomain);
-        assert_eq!(refused(OTHER, 0, Access::LocalRead), MemoryFault::OutOfBounds);
-        assert_eq!(refused(OTHER, 0x1000, Access::RemoteRead), MemoryFault::NoPermission);
-        assert!(check(OTHER, 0x1000, 33, Access::LocalRead).is_err());
-        let grant = check(OTHER, 0x1000, 32, Access::LocalRead).unwrap();
-        let mut seen = [0; 3];
-        table.read(grant, 0, &mut seen).unwrap();
-        assert_eq!(&seen, b"new");
-    }
-
-    #[test]
-    fn a_null_region_takes_bytes_gives_zeros_and_is_closed_to_peers() {
-        let mut table = Table::default();
-        let key = table.insert_null(PD, || 1);
-        for access in [Access::LocalRead, Access::LocalWrite] {
-            let grant = table.check(BY, key, u64::MAX, 1 << 31, access).unwrap();
-            table.write(grant, 1 << 30, b"lost").unwrap();
-            let mut seen = [1; 4];
-            table.read(grant, 1 << 30, &mut seen).unwrap();
-            assert_eq!(seen, [0; 4]);
-            let mut seen = [1; 256];
-            assert_eq!(table.read_summed(grant, 0, &mut seen), Ok(None));
-            assert_eq!(seen, [0; 256]);
-            let refused = table.check(OTHER, key, 0, 1, access).map(|_| ());
-            assert_eq!(refused, Err(MemoryFault::WrongDomain));
-        }
-        for access in [Access::RemoteRead, Access::RemoteWrite, Access::RemoteAtomic] {
-            let refused = table.check(BY, key, 0, 8, access).map(|_| ());
-            assert_eq!(refused, Err(MemoryFault::UnknownKey), "{access:?}");
-        }
-        table.remove_null(key);
-        assert!(table.check(BY, key, 0, 1, Access::LocalRead).is_err());
-    }
-
-    #[test]
-    fn an_atomic_is_refused_where_an_aligned_address_names_memory_that_is_not_aligned() {
-        let mut table = Table::default();
-        let region = PlainRegion::new(64);
-        let access = AccessFlags::all();
-        let how =
-            Registration { pd: PD, access, iova: 0x1001, invalidatable: false, on_demand: false };
-        let key = insert(&mut table, region, how);
-        let check = |table: &Table, address, access| table.check(BY, key, address, 8, access);
-        let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
-        assert_eq!(refused, Err(MemoryFault::Misaligned));
-        let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
-        assert_eq!(refused, Err(MemoryFault::OutOfBounds), "the range is checked first");
-        assert!(check(&table, 0x1008, Access::RemoteWrite).is_ok(), "bytes need no alignment");
-        let grant = check(&table, 0x1009, Access::RemoteAtomic).unwrap();
-        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), Ok(0));
-        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), Ok(3));
-    }
-
-    #[test]
-    fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone() {
-        let mut table = Table::default();
-        let register = |table: &mut Table, access| {
-            let region = PlainRegion::new(64);
-            let how = Registration {
-                pd: PD,
-                access,
-                iova: 0x1000,
-                invalidatable: false,
-                on_demand: false,
-            };
-            insert(table, region, how)
-        };
-        for access in [
-            Access::LocalRead,
-            Access::LocalWrite,
-            Access::RemoteRead,
-            Access::RemoteWrite,
-            Access::RemoteAtomic,
-        ] {
-            let key = register(&mut table, required_flags(access));
-            let opens = |by, address, len| table.check(by, key, address, len, access).map(|_| ());
-            assert_eq!(opens(BY, 0x1000, 64), Ok(()), "{access:?}");
-            assert_eq!(opens(OTHER, 0x1000, 1), Err(MemoryFault::WrongDomain));
-            for (address, len) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0, 8)] {
-                assert_eq!(opens(BY, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
-            }
-            let rest = register(&mut table, AccessFlags::all() - required_flags(access));
-            let refused = table.check(BY, rest, 0x1000, 1, access).map(|_| ());
-            // A local read needs no right.
-            let expected = match access {
-                Access::LocalRead => Ok(()),
-                _ => Err(MemoryFault::NoPermission),
-            };
-            assert_eq!(refused, expected, "{access:?}");
-            assert_eq!(table.invalidate(BY, key), Err(MemoryFault::NotInvalidatable));
-            assert_eq!(table.invalidate(OTHER, key), Err(MemoryFault::WrongDomain));
-        }
-    }
-}
+mod tests;

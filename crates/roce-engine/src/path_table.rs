@@ -1,7 +1,7 @@
 //! The paths of a device: resolved routes to peers.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
 
 use roce_transport::{PathAttributes, PathHandle};
 use roce_wire::{MacAddr, OuterHeaders, SealError, Sealer};
@@ -29,6 +29,8 @@ pub struct PathEntry {
     pub via: Via,
     /// Keeps the flow's next hop up to date.
     flow: Arc<Flow>,
+    /// Keeps the handle from being used again, in the tables of all engines of the device.
+    claim: Arc<()>,
 }
 
 impl PathEntry {
@@ -39,7 +41,8 @@ impl PathEntry {
     pub fn new(outer: OuterHeaders) -> Result<Self, SealError> {
         let OuterHeaders { source, destination, traffic_class, .. } = outer;
         let flow = Arc::new(Flow { source, destination, traffic_class });
-        Ok(Self { sealer: Sealer::new(&outer)?, outer, via: Via::NoRoute, flow })
+        let claim = Arc::default();
+        Ok(Self { sealer: Sealer::new(&outer)?, outer, via: Via::NoRoute, flow, claim })
     }
 
     /// Returns what the kernel chooses the route by.
@@ -83,10 +86,16 @@ impl PathEntry {
 ///
 /// A handle is never used for another path: its lower half is the number of a slot in the table, its
 /// upper half counts the uses of that slot.
+///
+/// Engines of one device have a table each, with the same paths under the same handles. Their owner has
+/// another table, which alone is filled by [`insert`](Self::insert), and passes each path on by
+/// [`insert_as`](Self::insert_as). A table may keep a path longer than the others, for its own users: no
+/// slot is used again before all have removed its path.
 #[derive(Debug, Default)]
 pub struct PathTable {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    /// Slots without a path, with what other tables keep of it. Those of `insert_as` are not among them.
+    free: VecDeque<(u32, Weak<()>)>,
 }
 
 #[derive(Debug)]
@@ -95,25 +104,56 @@ struct Slot {
     /// Users: the path object, and the queue pairs that use it or have posted datagrams to it.
     users: usize,
     entry: Option<PathEntry>,
+    /// The handle is that of another table.
+    is_copy: bool,
 }
+
+/// Most free slots that are examined for a new path.
+const MAX_EXAMINED: usize = 4;
 
 impl PathTable {
     /// Adds a path with one user.
     pub fn insert(&mut self, entry: PathEntry) -> PathHandle {
-        let entry = Some(entry);
-        match self.free.pop() {
+        let claim = Arc::default();
+        let handle = match self.take_free() {
             Some(index) => {
-                let slot = &mut self.slots[index as usize];
-                let handle = PathHandle(slot.handle.0.wrapping_add(ONE_USE_OF_A_SLOT));
-                *slot = Slot { handle, users: 1, entry };
-                handle
+                PathHandle(self.slots[index as usize].handle.0.wrapping_add(ONE_USE_OF_A_SLOT))
             }
-            None => {
-                let handle = PathHandle(self.slots.len() as u64);
-                self.slots.push(Slot { handle, users: 1, entry });
-                handle
-            }
+            None => PathHandle(self.slots.len() as u64),
+        };
+        self.store(handle, PathEntry { claim, ..entry }, false);
+        handle
+    }
+
+    /// Adds a path of another table under its handle, with one user.
+    pub fn insert_as(&mut self, handle: PathHandle, entry: PathEntry) {
+        self.store(handle, entry, true);
+    }
+
+    /// Returns the paths, each with its handle.
+    pub fn iter(&self) -> impl Iterator<Item = (PathHandle, &PathEntry)> {
+        self.slots.iter().filter_map(|slot| Some((slot.handle, slot.entry.as_ref()?)))
+    }
+
+    fn store(&mut self, handle: PathHandle, entry: PathEntry, is_copy: bool) {
+        let index = index_of(handle);
+        while self.slots.len() <= index {
+            let handle = PathHandle(self.slots.len() as u64);
+            self.slots.push(Slot { handle, users: 0, entry: None, is_copy });
         }
+        self.slots[index] = Slot { handle, users: 1, entry: Some(entry), is_copy };
+    }
+
+    /// Takes a free slot whose last path no table has any more.
+    fn take_free(&mut self) -> Option<u32> {
+        for _ in 0..self.free.len().min(MAX_EXAMINED) {
+            let (index, claim) = self.free.pop_front()?;
+            if claim.strong_count() == 0 {
+                return Some(index);
+            }
+            self.free.push_back((index, claim));
+        }
+        None
     }
 
     /// Returns a path.
@@ -139,12 +179,15 @@ impl PathTable {
 
     /// Removes a user from a path, and the path with the last one.
     pub fn release(&mut self, handle: PathHandle) {
-        if let Some(slot) = self.slot(handle) {
-            slot.users -= 1;
-            if slot.users == 0 {
-                slot.entry = None;
-                self.free.push(index_of(handle) as u32);
-            }
+        let Some(slot) = self.slot(handle) else { return };
+        slot.users -= 1;
+        if slot.users > 0 {
+            return;
+        }
+        let is_copy = slot.is_copy;
+        let claim = slot.entry.take().map_or_else(Weak::new, |entry| Arc::downgrade(&entry.claim));
+        if !is_copy {
+            self.free.push_back((index_of(handle) as u32, claim));
         }
     }
 
@@ -221,6 +264,29 @@ mod tests {
         assert!(table.contains(&attributes(2, handle)));
         table.release(handle);
         assert!(!table.contains(&attributes(2, handle)));
+    }
+
+    #[test]
+    fn a_slot_is_used_again_once_no_table_has_its_path() {
+        let (mut first, mut other) = (PathTable::default(), PathTable::default());
+        let old = first.insert(entry(2));
+        other.insert_as(old, first.find(old).unwrap().clone());
+        // A datagram of the other engine is not sent yet.
+        other.retain(old);
+        for table in [&mut first, &mut other] {
+            table.release(old);
+        }
+        let new = first.insert(entry(3));
+        assert_ne!(index_of(old), index_of(new));
+        other.insert_as(new, first.find(new).unwrap().clone());
+        assert!(other.contains(&attributes(2, old)) && other.contains(&attributes(3, new)));
+        other.release(old);
+        assert!(other.find(old).is_none());
+        let third = first.insert(entry(4));
+        assert_eq!(index_of(old), index_of(third));
+        other.insert_as(third, first.find(third).unwrap().clone());
+        assert!(other.contains(&attributes(4, third)) && other.find(old).is_none());
+        assert_eq!(other.iter().map(|(handle, _)| handle).collect::<Vec<_>>(), [third, new]);
     }
 
     #[test]

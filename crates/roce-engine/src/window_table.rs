@@ -26,6 +26,8 @@ pub enum WindowType {
 }
 
 /// All memory windows of one device.
+///
+/// A region is named by its key, which is the same in the tables of all engines of the device.
 #[derive(Debug, Default)]
 pub(crate) struct WindowTable {
     windows: Vec<Option<Window>>,
@@ -33,10 +35,12 @@ pub(crate) struct WindowTable {
     free: Vec<usize>,
     /// Slots by the 24 bits that the keys of a window begin with.
     by_number: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
-    /// Bound windows by the slot of their region.
-    of_regions: BTreeSet<(usize, usize)>,
+    /// Slots of bound windows by the key of their region.
+    of_regions: BTreeSet<(u32, usize)>,
     /// Bound windows of type 2B by their queue pair.
     of_queue_pairs: BTreeSet<(Qpn, usize)>,
+    /// Number of the last binding; it wraps.
+    last_binding: u32,
 }
 
 #[derive(Debug)]
@@ -51,14 +55,24 @@ struct Window {
 /// The part of a region that a window is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BoundRange {
-    /// Slot of the region.
-    pub(crate) region: usize,
+    /// Key of the region.
+    pub(crate) region: u32,
     /// Offset of the first byte in the region.
     pub(crate) offset: usize,
 }
 
+/// Names one binding of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BindingName {
+    /// Below [`MAX_WINDOWS`].
+    slot: u32,
+    number: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Bound {
+    /// Number of this binding.
+    number: u32,
     range: BoundRange,
     /// Remote address of the first byte.
     first: u64,
@@ -107,13 +121,12 @@ impl WindowTable {
         Some(key)
     }
 
-    /// Removes a window. Returns the key that it was bound under, if it was.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<u32> {
-        let slot = self.by_number.remove(&number)?;
-        let key = self.unbind(slot);
+    /// Removes a window.
+    pub(crate) fn remove(&mut self, number: u32) {
+        let Some(slot) = self.by_number.remove(&number) else { return };
+        self.unbind(slot);
         self.windows[slot] = None;
         self.free.push(slot);
-        key
     }
 
     /// Returns the present key of a window, and whether it is bound.
@@ -123,37 +136,47 @@ impl WindowTable {
     }
 
     /// Returns the number of windows that are bound to a region.
-    pub(crate) fn count_of_region(&self, region: usize) -> usize {
+    pub(crate) fn count_of_region(&self, region: u32) -> usize {
         self.of_regions.range((region, 0)..=(region, usize::MAX)).count()
     }
 
     /// Returns true if a window is bound to this region.
-    pub(crate) fn has_region(&self, region: usize) -> bool {
+    pub(crate) fn has_region(&self, region: u32) -> bool {
         self.of_regions.range((region, 0)..=(region, usize::MAX)).next().is_some()
     }
 
-    /// Unbinds a window of this region. Returns the key that it was bound under; `None` if there is none.
-    pub(crate) fn unbind_one_of_region(&mut self, region: usize) -> Option<u32> {
-        let (_, slot) = *self.of_regions.range((region, 0)..=(region, usize::MAX)).next()?;
-        self.unbind(slot)
+    /// Unbinds the windows of this region.
+    pub(crate) fn unbind_region(&mut self, region: u32) {
+        while let Some((_, slot)) =
+            self.of_regions.range((region, 0)..=(region, usize::MAX)).next().copied()
+        {
+            self.unbind(slot);
+        }
     }
 
-    /// Unbinds a window of type 2B of this queue pair. Returns the key that it was bound under; `None`
-    /// if there is none.
-    pub(crate) fn unbind_one_of_queue_pair(&mut self, qpn: Qpn) -> Option<u32> {
-        let (_, slot) = *self.of_queue_pairs.range((qpn, 0)..=(qpn, usize::MAX)).next()?;
-        self.unbind(slot)
+    /// Unbinds the windows of type 2B of this queue pair.
+    pub(crate) fn unbind_queue_pair(&mut self, qpn: Qpn) {
+        while let Some((_, slot)) =
+            self.of_queue_pairs.range((qpn, 0)..=(qpn, usize::MAX)).next().copied()
+        {
+            self.unbind(slot);
+        }
     }
 
-    /// Unbinds a window. Returns the key that it was bound under, if it was.
-    fn unbind(&mut self, slot: usize) -> Option<u32> {
-        let window = self.windows.get_mut(slot)?.as_mut()?;
-        let bound = window.bound.take()?;
+    fn unbind(&mut self, slot: usize) {
+        let window = self.windows.get_mut(slot).and_then(Option::as_mut);
+        let Some(bound) = window.and_then(|window| window.bound.take()) else { return };
         self.of_regions.remove(&(bound.range.region, slot));
         if let Some(qpn) = bound.qpn {
             self.of_queue_pairs.remove(&(qpn, slot));
         }
-        Some(window.key)
+    }
+
+    /// Returns the slot of the window that is bound under this key, with the window and the binding.
+    fn bound_under(&self, key: u32) -> Option<(usize, &Window, &Bound)> {
+        let slot = *self.by_number.get(&number_of(key))?;
+        let window = self.windows.get(slot)?.as_ref().filter(|window| window.key == key)?;
+        Some((slot, window, window.bound.as_ref()?))
     }
 
     /// Checks what a binding asks of the window itself. Returns its slot.
@@ -190,30 +213,38 @@ impl WindowTable {
     }
 
     /// Binds a window that [`check_binding`](Self::check_binding) has found to this range; without a range it
-    /// gives no right. Returns the key that it was bound under before, if it was.
+    /// gives no right.
     pub(crate) fn bind(
         &mut self,
         slot: usize,
         by: Accessor,
         to: &WindowBinding,
         range: Option<BoundRange>,
-    ) -> Option<u32> {
-        let before = self.unbind(slot);
-        let window = self.windows.get_mut(slot)?.as_mut()?;
+    ) {
+        self.unbind(slot);
+        let number = self.last_binding.wrapping_add(1);
+        let Some(window) = self.windows.get_mut(slot).and_then(Option::as_mut) else { return };
         window.key = to.rkey();
         if let Some(range) = range {
             let qpn = (window.window_type == WindowType::Type2B).then_some(by.qpn);
             let is_zero_based = to.access.contains(AccessFlags::ZERO_BASED);
             let first = if is_zero_based { 0 } else { to.addr };
-            window.bound = Some(Bound { range, first, len: to.len, access: to.access, qpn });
+            window.bound =
+                Some(Bound { number, range, first, len: to.len, access: to.access, qpn });
             self.of_regions.insert((range.region, slot));
             self.of_queue_pairs.extend(qpn.map(|qpn| (qpn, slot)));
+            self.last_binding = number;
         }
-        before
     }
 
-    /// Checks an access of a peer that needs this right through the window in a slot. Returns where the
-    /// first byte is.
+    /// Returns true while a binding that [`check`](Self::check) has found is in force.
+    pub(crate) fn is_in_force(&self, binding: BindingName) -> bool {
+        let window = self.windows.get(binding.slot as usize).and_then(Option::as_ref);
+        window.and_then(|it| it.bound).is_some_and(|bound| bound.number == binding.number)
+    }
+
+    /// Checks an access of a peer that needs this right through the window that is bound under a key.
+    /// Returns where the first byte is, and the binding.
     ///
     /// # Errors
     /// [`MemoryFault`].
@@ -222,15 +253,13 @@ impl WindowTable {
     //# type 2 to the queue pair that bound it, and to no other.
     pub(crate) fn check(
         &self,
-        slot: usize,
+        key: u32,
         by: Accessor,
         address: u64,
         len: u64,
         right: AccessFlags,
-    ) -> Result<BoundRange, MemoryFault> {
-        let window = self.windows.get(slot).and_then(Option::as_ref);
-        let window = window.ok_or(MemoryFault::UnknownKey)?;
-        let bound = window.bound.as_ref().ok_or(MemoryFault::UnknownKey)?;
+    ) -> Result<(BoundRange, BindingName), MemoryFault> {
+        let (slot, window, bound) = self.bound_under(key).ok_or(MemoryFault::UnknownKey)?;
         if window.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
@@ -246,7 +275,8 @@ impl WindowTable {
         }
         // At most the offset of the last byte, which was checked when it was bound.
         let offset = bound.range.offset + from_first as usize;
-        Ok(BoundRange { offset, ..bound.range })
+        let binding = BindingName { slot: slot as u32, number: bound.number };
+        Ok((BoundRange { offset, ..bound.range }, binding))
     }
 
     /// Frees a bound window of type 2B, for its queue pair or the peer of that.
@@ -256,10 +286,8 @@ impl WindowTable {
     //= rule mw-invalidate: InfiniBand o10-37.2.26; rxe_mw.c: rxe_check_invalidate_mw
     //# A window of type 2 is freed by a local invalidation or by a SEND with invalidate of the peer, on
     //# the queue pair that bound it; a window of type 1 is not.
-    pub(crate) fn invalidate(&mut self, slot: usize, by: Accessor) -> Result<(), MemoryFault> {
-        let window = self.windows.get(slot).and_then(Option::as_ref);
-        let window = window.ok_or(MemoryFault::UnknownKey)?;
-        let bound = window.bound.as_ref().ok_or(MemoryFault::UnknownKey)?;
+    pub(crate) fn invalidate(&mut self, key: u32, by: Accessor) -> Result<(), MemoryFault> {
+        let (slot, window, bound) = self.bound_under(key).ok_or(MemoryFault::UnknownKey)?;
         if window.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }

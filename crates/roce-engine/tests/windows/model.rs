@@ -1,4 +1,5 @@
-//! Random operations on regions and windows, held against a list that knows only what is bound.
+//! Random operations on regions and windows, through the tables of one engine or of several, held against a
+//! list that knows only what is bound.
 
 use std::rc::Rc;
 
@@ -124,10 +125,16 @@ impl Model {
 
 fn run(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut table: MemoryTable<Rc<PlainRegion>> = MemoryTable::default();
+    let mut tables = vec![MemoryTable::<Rc<PlainRegion>>::default()];
+    let engines = 1 + seed as usize % 3;
+    if engines > 1 {
+        tables[0].share_windows();
+        tables.extend((1..engines).map(|_| tables[0].clone()).collect::<Vec<_>>());
+    }
     let mut model = Model::default();
     for step in 0..STEPS {
         let by = accessor(&mut random);
+        let engine = if engines > 1 { random.random_range(0..engines) } else { 0 };
         match random.random_range(0..20) {
             0 => {
                 let (pd, access) = (by.pd, rights(&mut random));
@@ -140,14 +147,17 @@ fn run(seed: u64) {
                     invalidatable: false,
                     on_demand: false,
                 };
-                let key = table.insert(Rc::clone(&bytes), how, || random.random());
+                let key = tables[0].insert(Rc::clone(&bytes), how, || random.random());
+                let entry = tables[0].entry(key).unwrap();
+                tables[1..].iter_mut().for_each(|table| table.insert_entry(key, entry.clone()));
                 let is_registered = true;
                 model.regions.push(Region { key, pd, access, first, bytes, is_registered });
             }
             1 => {
                 let types = [WindowType::Type1, WindowType::Type2B];
                 let window_type = types[random.random_range(0..2)];
-                let key = table.alloc_window(by.pd, window_type, || random.random()).unwrap();
+                let key =
+                    tables[engine].alloc_window(by.pd, window_type, || random.random()).unwrap();
                 model.keys.push(key);
                 let (number, pd) = (key >> 8, by.pd);
                 let (bound, is_allocated) = (None, true);
@@ -155,19 +165,19 @@ fn run(seed: u64) {
             }
             2 if random.random_bool(0.3) => {
                 let Some(index) = pick(&mut random, &model.regions) else { continue };
-                table.remove(model.regions[index].key);
+                tables.iter_mut().for_each(|table| table.remove(model.regions[index].key));
                 model.regions[index].is_registered = false;
                 model.end_bindings(|_, bound| bound.region == index);
             }
             3 if random.random_bool(0.3) => {
                 let Some(index) = pick(&mut random, &model.windows) else { continue };
                 let number = model.windows[index].number;
-                table.free_window(number);
+                tables[engine].free_window(number);
                 model.windows[index].is_allocated = false;
                 model.end_bindings(|window, _| window.number == number);
             }
             4 if random.random_bool(0.3) => {
-                table.unbind_windows_of(by.qpn);
+                tables[engine].unbind_windows_of(by.qpn);
                 model.end_bindings(|window, bound| {
                     window.window_type == WindowType::Type2B && bound.by == by.qpn
                 });
@@ -188,7 +198,7 @@ fn run(seed: u64) {
                 };
                 let expected =
                     model.allows(by, &model.windows[window], &model.regions[region], &to);
-                let done = table.bind_window(by, &to);
+                let done = tables[engine].bind_window(by, &to);
                 assert_eq!(done.is_ok(), expected, "step {step}: {by:?} {to:?} {done:?}");
                 if expected {
                     let bound = Bound { key: to.rkey(), region, to, by: by.qpn };
@@ -205,11 +215,12 @@ fn run(seed: u64) {
                 };
                 let mut all = model.windows.iter();
                 let expected = all.any(|it| it.bound.is_some_and(|bound| is_shut(it, &bound)));
-                let done = table.invalidate(by, key);
+                let done = tables[engine].invalidate(by, key);
                 assert_eq!(done.is_ok(), expected, "step {step}: {by:?} {key:#x} {done:?}");
                 model.end_bindings(is_shut);
             }
             _ => {
+                let table = &mut tables[engine];
                 let Some(index) = pick(&mut random, &model.keys) else { continue };
                 let key = model.keys[index];
                 let region = pick(&mut random, &model.regions);
@@ -249,7 +260,7 @@ fn run(seed: u64) {
     for (index, region) in model.regions.iter().enumerate().filter(|(_, it)| it.is_registered) {
         let is_of = |it: &&Window| it.bound.is_some_and(|bound| bound.region == index);
         let bound = model.windows.iter().filter(is_of).count();
-        assert_eq!(table.windows_bound_to(region.key), bound, "region {index}");
+        assert_eq!(tables[0].windows_bound_to(region.key), bound, "region {index}");
     }
 }
 
