@@ -43,7 +43,7 @@ pub(crate) extern "C" fn create(pd: &ProtectionDomain, attributes: &ibv_ah_attr)
 }
 
 /// `ibv_destroy_ah`
-pub(crate) extern "C" fn destroy(ah: *mut ibv_ah) -> c_int {
+pub(crate) unsafe extern "C" fn destroy(ah: *mut ibv_ah) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     drop(unsafe { object::take::<AddressHandle>(ah) });
@@ -51,7 +51,7 @@ pub(crate) extern "C" fn destroy(ah: *mut ibv_ah) -> c_int {
 }
 
 /// `ibv_init_ah_from_wc`
-pub(crate) extern "C" fn init_from_wc(
+pub(crate) unsafe extern "C" fn init_from_wc(
     context: ContextPtr,
     port: u8,
     completion: &ibv_wc,
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn init_from_wc(
 }
 
 /// `ibv_create_ah_from_wc`
-pub(crate) extern "C" fn create_from_wc(
+pub(crate) unsafe extern "C" fn create_from_wc(
     pd: &ProtectionDomain,
     completion: &ibv_wc,
     grh: *const ibv_grh,
@@ -102,7 +102,8 @@ pub(crate) extern "C" fn create_from_wc(
 ) -> *mut ibv_ah {
     let _uncancellable = Uncancellable::begin();
     let mut attributes = ibv_ah_attr::default();
-    match init_from_wc(pd.context(), port, completion, grh, &mut attributes) {
+    // SAFETY: what this function is called with.
+    match unsafe { init_from_wc(pd.context(), port, completion, grh, &mut attributes) } {
         0 => create(pd, &attributes),
         _ => std::ptr::null_mut(),
     }

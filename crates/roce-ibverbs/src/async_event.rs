@@ -90,7 +90,7 @@ pub(crate) extern "C-unwind" fn get(context: ContextPtr, event: &mut ibv_async_e
 }
 
 /// `ibv_ack_async_event`
-pub(crate) extern "C" fn ack(event: &ibv_async_event) {
+pub(crate) unsafe extern "C" fn ack(event: &ibv_async_event) {
     // SAFETY: the program passes an event of `get`, and does not destroy the object before.
     unsafe {
         let named = event.element.object;

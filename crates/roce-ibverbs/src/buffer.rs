@@ -5,10 +5,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::{EINVAL, ENOMEM};
-use roce_abi::{IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, ibv_buf, ibv_mr, ibv_mr_init_attr};
+use roce_abi::ibv_buf;
 
 use crate::errno;
-use crate::memory_region;
 use crate::protection_domain::{PdInner, ProtectionDomain};
 
 /// A buffer of whole pages.
@@ -64,32 +63,10 @@ pub(crate) extern "C" fn alloc(
 }
 
 /// `ibv_free_buf`
-pub(crate) extern "C" fn free(buffer: *mut ibv_buf) {
+pub(crate) unsafe extern "C" fn free(buffer: *mut ibv_buf) {
     // SAFETY: made by `alloc`, and the program does not use it any more.
     unsafe {
         let buffer = Box::from_raw(buffer.cast::<Buffer>());
         libc::munmap(buffer.address, buffer.size);
     }
-}
-
-/// `ibv_reg_buf_mr`
-pub(crate) extern "C" fn register(
-    pd: &ProtectionDomain,
-    buffer: *mut ibv_buf,
-    address: *mut c_void,
-    length: usize,
-    access: i32,
-) -> *mut ibv_mr {
-    let attributes = ibv_mr_init_attr {
-        length,
-        access,
-        comp_mask: IBV_REG_MR_MASK_BUF | IBV_REG_MR_MASK_ADDR,
-        iova: 0,
-        addr: address,
-        fd: -1,
-        fd_offset: 0,
-        dmah: ptr::null_mut(),
-        buf: buffer,
-    };
-    memory_region::reg_ex(pd, &attributes)
 }

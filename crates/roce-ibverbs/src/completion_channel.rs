@@ -1,7 +1,7 @@
 //! Completion channels.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,6 @@ use roce_abi::{ibv_comp_channel, ibv_cq};
 use roce_verbs::CqHandle;
 
 use crate::cancellation::Uncancellable;
-use crate::completion_queue::CompletionQueue;
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
 use crate::object::{self, Object, Shared, is_used};
@@ -115,7 +114,7 @@ pub(crate) extern "C" fn create(context: ContextPtr) -> *mut ibv_comp_channel {
 }
 
 /// `ibv_destroy_comp_channel`
-pub(crate) extern "C" fn destroy(channel: *mut ibv_comp_channel) -> c_int {
+pub(crate) unsafe extern "C" fn destroy(channel: *mut ibv_comp_channel) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionChannel>(channel) }.inner()) {
@@ -140,9 +139,4 @@ pub(crate) extern "C-unwind" fn get_event(
         *queue_context = unsafe { (**queue).cq_context };
     }
     result
-}
-
-/// `ibv_ack_cq_events`
-pub(crate) extern "C" fn ack_events(queue: &CompletionQueue, count: c_uint) {
-    queue.acks().acknowledge(count);
 }

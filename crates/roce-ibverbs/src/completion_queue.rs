@@ -1,12 +1,11 @@
 //! Completion queues.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use libc::{EBUSY, EINVAL, EIO};
-use roce_abi::{
-    IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_wc,
-};
+use roce_abi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_cq, ibv_cq_ex, ibv_wc};
 use roce_verbs::{Completion, EventSource};
 
 use crate::acks::Acks;
@@ -14,7 +13,7 @@ use crate::cancellation::Uncancellable;
 use crate::completion_channel::{ChannelInner, CompletionChannel};
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
-use crate::extended::poll::Cursor;
+use crate::extended::cursor::Cursor;
 use crate::object::{self, Object, Shared, is_used};
 
 /// A completion queue.
@@ -62,10 +61,10 @@ impl CompletionQueue {
 }
 
 /// The parameters of a queue.
-pub(crate) struct CqParameters {
+pub(crate) struct CqParameters<'a> {
     pub(crate) capacity: i64,
     pub(crate) cq_context: *mut c_void,
-    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) channel: Option<&'a CompletionChannel>,
     pub(crate) vector: i64,
     /// The program polls it by `ibv_start_poll` from one thread at a time.
     pub(crate) is_single_threaded: bool,
@@ -94,15 +93,16 @@ fn capacity_of(count: i64) -> Result<usize, c_int> {
 ///
 /// # Errors
 /// An `errno` value.
-pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mut ibv_cq, c_int> {
+pub(crate) fn make(
+    context: ContextPtr,
+    parameters: &CqParameters<'_>,
+) -> Result<*mut ibv_cq, c_int> {
     let &CqParameters { capacity, cq_context, channel, vector, is_single_threaded } = parameters;
     if vector != 0 {
         return Err(EINVAL);
     }
     let capacity = capacity_of(capacity)?;
-    // SAFETY: see `object`.
-    let lent = unsafe { object::lend_optional::<CompletionChannel>(channel) };
-    let channel_inner = lent.map(|channel| Arc::clone(channel.inner()));
+    let channel_inner = channel.map(|channel| Arc::clone(channel.inner()));
     let queue = context
         .device()
         .create_cq(capacity, channel_inner.as_ref().map(|it| &it.channel))
@@ -112,7 +112,7 @@ pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mu
     // SAFETY: the structure is not shared yet.
     let fields = unsafe { &mut *c.get() };
     fields.context = context.as_ptr();
-    fields.channel = channel;
+    fields.channel = channel.map_or(ptr::null_mut(), object::pointer_to);
     fields.cq_context = cq_context;
     fields.cqe = c_int::try_from(queue.capacity()).unwrap_or(c_int::MAX);
     let handle = queue.handle();
@@ -139,7 +139,7 @@ pub(crate) extern "C" fn create(
     context: ContextPtr,
     capacity: c_int,
     cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
+    channel: Option<&CompletionChannel>,
     vector: c_int,
 ) -> *mut ibv_cq {
     let _uncancellable = Uncancellable::begin();
@@ -169,7 +169,7 @@ pub(crate) extern "C" fn resize(queue: &CompletionQueue, count: c_int) -> c_int 
 }
 
 /// `ibv_destroy_cq`
-pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
+pub(crate) unsafe extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionQueue>(queue) }.inner()) {
@@ -189,17 +189,11 @@ pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
     0
 }
 
-/// Borrows the queue of one of the context's operations.
-#[inline]
-fn lent<'a>(queue: *mut ibv_cq) -> &'a CompletionQueue {
-    // SAFETY: see `object`; the operations of a context are called with its objects alone.
-    unsafe { object::lend(queue) }
-}
-
 /// `ibv_poll_cq`
 pub(crate) unsafe extern "C" fn poll(queue: *mut ibv_cq, count: c_int, to: *mut ibv_wc) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    let inner = &lent(queue).inner;
+    // SAFETY: see `object`; the operations of a context are called with its objects alone.
+    let CompletionQueue { inner, .. } = unsafe { object::lend(queue) };
     let Ok(max) = usize::try_from(count) else { return -EINVAL };
     let mut next = to;
     let polled = inner.queue.poll_with(max, |completion| {
@@ -273,10 +267,16 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
 /// `ibv_req_notify_cq`
 pub(crate) unsafe extern "C" fn req_notify(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    let inner = &lent(queue).inner;
+    // SAFETY: see `object`; the operations of a context are called with its objects alone.
+    let CompletionQueue { inner, .. } = unsafe { object::lend(queue) };
     if inner.context.device.is_inherited() {
         return errno::failed(EIO);
     }
     inner.queue.arm(solicited_only != 0);
     0
+}
+
+/// `ibv_ack_cq_events`
+pub(crate) extern "C" fn ack_events(queue: &CompletionQueue, count: c_uint) {
+    queue.acks().acknowledge(count);
 }

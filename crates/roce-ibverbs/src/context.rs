@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use roce_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, verbs_context};
-use roce_verbs::{Device, Error, EventSource, OpenError};
+use roce_abi::{ibv_context, verbs_context};
+use roce_verbs::{Device, EventSource};
 
 use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
 use crate::device_list::ListedDevice;
 use crate::object::{Shared, is_used};
-use crate::{configuration, errno, message, operations, panic};
 
 /// An opened device. The program has a pointer to the end of the first field.
 #[repr(C)]
@@ -48,7 +47,11 @@ pub(crate) struct ContextPtr(*mut ibv_context);
 
 impl ContextPtr {
     /// Wraps a pointer that the program has passed to a function of the context.
-    pub(crate) fn of(context: *mut ibv_context) -> Self {
+    ///
+    /// # Safety
+    /// The pointer comes from [`give`], and the program does not close the context during the use of the
+    /// result.
+    pub(crate) unsafe fn of(context: *mut ibv_context) -> Self {
         Self(context)
     }
 
@@ -61,8 +64,7 @@ impl Deref for ContextPtr {
     type Target = Context;
 
     fn deref(&self) -> &Context {
-        // SAFETY: programs get such pointers from `open` alone, where the context is inside a
-        // `Context`, and promise not to close it meanwhile.
+        // SAFETY: the promise of `of`, or of a program that passes the pointer.
         unsafe { &*self.0.byte_sub(offset_of!(verbs_context, context)).cast::<Context>() }
     }
 }
@@ -105,74 +107,34 @@ impl ContextInner {
     }
 }
 
-/// `ibv_open_device`
-pub(crate) extern "C" fn open(device: &'static ListedDevice) -> *mut ibv_context {
-    let _uncancellable = Uncancellable::begin();
-    panic::end_process_on_panic();
-    message::start_log();
-    let config = match configuration::of(device) {
-        Ok(config) => config,
-        Err(why) => {
-            message::say_once(&why);
-            return errno::null(libc::EINVAL);
-        }
-    };
-    let opened = match Device::open(device.interface(), config) {
-        Ok(opened) => opened,
-        Err(error) => {
-            match &error {
-                Error::Open(OpenError::NotPermitted { name }) => {
-                    message::say_once(&not_permitted(name));
-                }
-                _ => message::say_once(&error),
-            }
-            return errno::null(errno::of(&error));
-        }
-    };
-    let command_fd: OwnedFd = match std::fs::File::open("/dev/null") {
-        Ok(file) => file.into(),
-        Err(error) => return errno::null(error.raw_os_error().unwrap_or(libc::EMFILE)),
-    };
-    let async_fd = opened.event_fd().as_raw_fd();
-    let mut verbs = operations::table();
-    verbs.context.device = device.as_c();
-    verbs.context.cmd_fd = command_fd.as_raw_fd();
-    verbs.context.async_fd = async_fd;
-    verbs.context.num_comp_vectors = 1;
-    verbs.context.abi_compat = VERBS_ABI_IS_EXTENDED;
+/// Gives an opened device to the program.
+pub(crate) fn give(
+    device: Device,
+    listed: &'static ListedDevice,
+    verbs: verbs_context,
+    command_fd: OwnedFd,
+) -> *mut ibv_context {
     let objects = Mutex::default();
-    let inner =
-        Arc::new(ContextInner { device: opened, listed: device, objects, _command_fd: command_fd });
+    let inner = Arc::new(ContextInner { device, listed, objects, _command_fd: command_fd });
     let context = Box::into_raw(Box::new(Context { verbs: Shared::new(verbs), inner }));
     // SAFETY: inside the box.
     unsafe { context.cast::<ibv_context>().byte_add(offset_of!(verbs_context, context)) }
 }
 
-/// Returns what gives a program of others a packet socket. A capability of its own file is not named:
-/// the loader ignores `LD_PRELOAD` and `LD_LIBRARY_PATH` then, and the program does not find us.
-fn not_permitted(interface: &str) -> String {
-    format!(
-        "opening a packet socket on {interface} needs CAP_NET_RAW: start the program by `roce run -- \
-         PROGRAM`, as root or after `sudo setcap cap_net_raw+ep` on the file of roce, which hands the \
-         capability on; by `roce run --local 1 -- PROGRAM` in a private host, which needs no \
-         privileges; or start the container with --cap-add NET_RAW"
-    )
-}
-
 /// `ibv_close_device`. Of a context with objects the structure stays until the process ends, as they
 /// point to it; they may be destroyed later, and the device closes with the last one. Its queue pairs
 /// end now, as in the kernel: the program may use the memory of its regions for something else.
-pub(crate) extern "C" fn close(context: ContextPtr) -> c_int {
+pub(crate) unsafe extern "C" fn close(context: ContextPtr) -> c_int {
     let _uncancellable = Uncancellable::begin();
     if is_used(&context.inner) {
         // A child after `fork` has none to end.
         let _forked = context.device().shut_down();
-        // SAFETY: this is the context's own reference, which `open` made. The program does not use the
+        // SAFETY: this is the context's own reference, which `give` made. The program does not use the
         // context any more, but through its objects, and these have references.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context.inner)) };
         return 0;
     }
-    // SAFETY: made by `open` as a box, and the program does not use it any more.
+    // SAFETY: made by `give` as a box, and the program does not use it any more.
     unsafe {
         let address = context.0.byte_sub(offset_of!(verbs_context, context));
         drop(Box::from_raw(address.cast::<Context>()));

@@ -190,7 +190,7 @@ fn list() -> Result<Vec<&'static ListedDevice>, c_int> {
 }
 
 /// `ibv_free_device_list`
-pub(crate) extern "C" fn free(list: *mut *mut ibv_device) {
+pub(crate) unsafe extern "C" fn free(list: *mut *mut ibv_device) {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes an array of `get`, or null.
     unsafe { libc::free(list.cast()) };
@@ -222,7 +222,7 @@ pub(crate) extern "C" fn sysfs_path() -> *const c_char {
 
 /// `ibv_read_sysfs_file`: the file, or where there is none what it would say about a device of ours.
 /// Returns the number of bytes without the line end.
-pub(crate) extern "C" fn read_sysfs_file(
+pub(crate) unsafe extern "C" fn read_sysfs_file(
     folder: *const c_char,
     file: *const c_char,
     buffer: *mut c_char,

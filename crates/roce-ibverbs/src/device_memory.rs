@@ -105,7 +105,8 @@ pub(crate) unsafe extern "C" fn alloc(
     let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
-    let context = ContextPtr::of(context);
+    // SAFETY: the program passes a context.
+    let context = unsafe { ContextPtr::of(context) };
     if context.device().is_inherited() {
         return errno::null(EIO);
     }
@@ -139,6 +140,24 @@ pub(crate) unsafe extern "C" fn free(memory: *mut ibv_dm) -> c_int {
     0
 }
 
+/// Calls `copy` with the position of each word of a range, and the word.
+///
+/// # Safety
+/// As of [`object::lend`].
+unsafe fn for_each_word(
+    memory: *mut ibv_dm,
+    offset: u64,
+    len: usize,
+    mut copy: impl FnMut(usize, &AtomicU32),
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let bytes = &unsafe { object::lend::<DeviceMemory>(memory) }.bytes;
+    let words = bytes.words(offset, len);
+    errno::code_of(words.map(|words| {
+        words.iter().enumerate().for_each(|(index, word)| copy(index, word));
+    }))
+}
+
 /// `ibv_memcpy_to_dm`
 unsafe extern "C" fn copy_to(
     memory: *mut ibv_dm,
@@ -146,18 +165,13 @@ unsafe extern "C" fn copy_to(
     from: *const c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: see `object`.
-    let bytes = &unsafe { object::lend::<DeviceMemory>(memory) }.bytes;
-    let words = match bytes.words(offset, len) {
-        Ok(words) => words,
-        Err(errno) => return errno::failed(errno),
-    };
-    for (index, word) in words.iter().enumerate() {
+    let store = |index, word: &AtomicU32| {
         // SAFETY: the program passes so many bytes, which need not be aligned.
         let value = unsafe { from.cast::<u32>().add(index).read_unaligned() };
         word.store(value, Ordering::Release);
-    }
-    0
+    };
+    // SAFETY: see `object`.
+    unsafe { for_each_word(memory, offset, len, store) }
 }
 
 /// `ibv_memcpy_from_dm`
@@ -167,17 +181,12 @@ unsafe extern "C" fn copy_from(
     offset: u64,
     len: usize,
 ) -> c_int {
-    // SAFETY: see `object`.
-    let bytes = &unsafe { object::lend::<DeviceMemory>(memory) }.bytes;
-    let words = match bytes.words(offset, len) {
-        Ok(words) => words,
-        Err(errno) => return errno::failed(errno),
-    };
-    for (index, word) in words.iter().enumerate() {
+    let load = |index, word: &AtomicU32| {
         // SAFETY: the program has room for so many bytes, which need not be aligned.
         unsafe { to.cast::<u32>().add(index).write_unaligned(word.load(Ordering::Acquire)) };
-    }
-    0
+    };
+    // SAFETY: see `object`.
+    unsafe { for_each_word(memory, offset, len, load) }
 }
 
 /// `ibv_reg_dm_mr`: the address of its first byte is 0, so the flag that says this is needed.
@@ -198,9 +207,11 @@ pub(crate) unsafe extern "C" fn register(
     let (Some(offset), true) = (offset, is_inside && access & IBV_ACCESS_ZERO_BASED != 0) else {
         return errno::null(EINVAL);
     };
-    // SAFETY: in the allocation, which the region keeps alive.
-    let first = unsafe { bytes.first.as_ptr().add(offset) };
-    let owner = Arc::clone(bytes);
-    let made = memory_region::register_owned(pd, first, length, access, owner);
+    // SAFETY: in the allocation, which the region keeps alive, and which only the two functions of the
+    // program access beside it, by atomics.
+    let made = unsafe {
+        let (first, owner) = (bytes.first.as_ptr().add(offset), Arc::clone(bytes));
+        memory_region::register_owned(pd, first, length, access, owner)
+    };
     made.unwrap_or_else(errno::null)
 }

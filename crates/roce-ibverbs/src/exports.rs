@@ -2,8 +2,8 @@
 
 use crate::{
     address_handle, async_event, buffer, completion_channel, completion_queue, context,
-    device_list, kernel_structures, link_layer, memory_region, protection_domain, query,
-    queue_pair, rate, refused, shared_receive_queue, text,
+    device_list, kernel_structures, link_layer, memory_region, open, protection_domain,
+    qp_attributes, query, queue_pair, rate, refused, registration, shared_receive_queue, text,
 };
 
 roce_abi::export! {
@@ -20,7 +20,7 @@ roce_abi::export! {
     }
     "IBVERBS_1.1" {
         ibv_ack_async_event = async_event::ack,
-        ibv_ack_cq_events = completion_channel::ack_events,
+        ibv_ack_cq_events = completion_queue::ack_events,
         ibv_alloc_pd = protection_domain::alloc,
         ibv_attach_mcast = refused::code,
         ibv_close_device = context::close,
@@ -48,16 +48,16 @@ roce_abi::export! {
         ibv_get_device_list = device_list::get,
         ibv_get_device_name = device_list::name,
         ibv_init_ah_from_wc = address_handle::init_from_wc,
-        ibv_modify_qp = queue_pair::modify,
+        ibv_modify_qp = qp_attributes::modify,
         ibv_modify_srq = shared_receive_queue::modify,
         ibv_node_type_str = text::node_type,
-        ibv_open_device = context::open,
+        ibv_open_device = open::device,
         ibv_port_state_str = text::port_state,
         ibv_query_device = query::device,
         ibv_query_gid = query::gid,
         ibv_query_pkey = query::pkey,
         ibv_query_port = query::port,
-        ibv_query_qp = queue_pair::query,
+        ibv_query_qp = qp_attributes::query,
         ibv_query_srq = shared_receive_queue::query,
         ibv_rate_to_mbps = rate::to_mbps,
         ibv_reg_mr = memory_region::reg,
@@ -96,7 +96,7 @@ roce_abi::export! {
     "IBVERBS_1.15" {
         ibv_alloc_dmah = refused::null,
         ibv_dealloc_dmah = refused::code,
-        ibv_reg_mr_ex = memory_region::reg_ex,
+        ibv_reg_mr_ex = registration::by_attributes,
     }
     "IBVERBS_1.16" {
         ibv_dm_export_dmabuf_fd = refused::minus_one,
@@ -105,7 +105,7 @@ roce_abi::export! {
     "IBVERBS_1.17" {
         ibv_alloc_buf = buffer::alloc,
         ibv_free_buf = buffer::free,
-        ibv_reg_buf_mr = buffer::register,
+        ibv_reg_buf_mr = registration::of_buffer,
     }
     "IBVERBS_1.18" {
         _ibv_query_comp_cntr_caps = refused::code,

@@ -10,9 +10,9 @@ use roce_abi::{
     IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_ADVISE_MR_ADVICE_PREFETCH,
     IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    IBV_ADVISE_MR_FLAG_FLUSH, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_IOVA,
-    IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION,
-    IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_mr_init_attr, ibv_pd, ibv_sge,
+    IBV_ADVISE_MR_FLAG_FLUSH, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+    ibv_sge,
 };
 use roce_verbs::{
     AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
@@ -82,7 +82,14 @@ fn access_flags(access: c_uint) -> Result<AccessFlags, c_int> {
     Ok(rights)
 }
 
-fn register(
+/// Registers memory of the program.
+///
+/// # Errors
+/// An `errno` value.
+///
+/// # Safety
+/// The program keeps the memory until it deregisters it, and orders its accesses by completions.
+unsafe fn register(
     pd: &ProtectionDomain,
     address: *mut c_void,
     length: usize,
@@ -106,8 +113,7 @@ fn register(
     let on_demand = access & IBV_ACCESS_ON_DEMAND != 0;
     let options = RegisterOptions { iova: Some(iova), on_demand, ..RegisterOptions::default() };
     let inner = pd.inner();
-    // SAFETY: the program promises, as to libibverbs, to keep the memory until it deregisters it, and
-    // to order its accesses by completions.
+    // SAFETY: the caller's promise.
     let region = unsafe { inner.pd.register_memory(address.cast(), length, rights, options) };
     let region = region.map_err(|error: Error| errno::of(&error))?;
     let keys = (region.lkey(), region.rkey());
@@ -119,7 +125,10 @@ fn register(
 ///
 /// # Errors
 /// An `errno` value.
-pub(crate) fn register_owned(
+///
+/// # Safety
+/// `owner` keeps `length` bytes from `first` alive, which nothing accesses but by atomics.
+pub(crate) unsafe fn register_owned(
     pd: &ProtectionDomain,
     first: *mut u8,
     length: usize,
@@ -128,8 +137,7 @@ pub(crate) fn register_owned(
 ) -> Result<*mut ibv_mr, c_int> {
     let rights = access_flags(access)?;
     let options = RegisterOptions { iova: Some(0), ..RegisterOptions::default() };
-    // SAFETY: the region keeps the memory alive, which nothing else accesses but the two functions of the
-    // program, by atomics.
+    // SAFETY: the region keeps the owner alive; the rest is the caller's promise.
     let region = unsafe { pd.inner().pd.register_memory(first, length, rights, options) };
     let region = region.map_err(|error: Error| errno::of(&error))?;
     let keys = (region.lkey(), region.rkey());
@@ -176,7 +184,7 @@ pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
 }
 
 /// `ibv_reg_mr_iova2`
-pub(crate) extern "C" fn reg_iova2(
+pub(crate) unsafe extern "C" fn reg_iova2(
     pd: &ProtectionDomain,
     address: *mut c_void,
     length: usize,
@@ -184,11 +192,12 @@ pub(crate) extern "C" fn reg_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     let _uncancellable = Uncancellable::begin();
-    register(pd, address, length, iova, access).unwrap_or_else(errno::null)
+    // SAFETY: the program's promise, as to libibverbs.
+    unsafe { register(pd, address, length, iova, access) }.unwrap_or_else(errno::null)
 }
 
 /// `ibv_reg_mr_iova`
-pub(crate) extern "C" fn reg_iova(
+pub(crate) unsafe extern "C" fn reg_iova(
     pd: &ProtectionDomain,
     address: *mut c_void,
     length: usize,
@@ -196,47 +205,24 @@ pub(crate) extern "C" fn reg_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     let _uncancellable = Uncancellable::begin();
-    reg_iova2(pd, address, length, iova, access.cast_unsigned())
+    // SAFETY: as there.
+    unsafe { reg_iova2(pd, address, length, iova, access.cast_unsigned()) }
 }
 
 /// `ibv_reg_mr`
-pub(crate) extern "C" fn reg(
+pub(crate) unsafe extern "C" fn reg(
     pd: &ProtectionDomain,
     address: *mut c_void,
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
     let _uncancellable = Uncancellable::begin();
-    reg_iova2(pd, address, length, address as u64, access.cast_unsigned())
-}
-
-/// `ibv_reg_mr_ex`: memory by its address, or a part of a buffer.
-pub(crate) extern "C" fn reg_ex(
-    pd: &ProtectionDomain,
-    attributes: &ibv_mr_init_attr,
-) -> *mut ibv_mr {
-    let _uncancellable = Uncancellable::begin();
-    let mask = attributes.comp_mask;
-    if mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF) != 0 {
-        return errno::null(EOPNOTSUPP);
-    }
-    if mask & IBV_REG_MR_MASK_ADDR == 0 {
-        return errno::null(EINVAL);
-    }
-    let (address, length) = (attributes.addr, attributes.length);
-    if mask & IBV_REG_MR_MASK_BUF != 0 {
-        // SAFETY: the mask says that the program has set it, to a buffer of `ibv_alloc_buf`.
-        let buffer = unsafe { crate::buffer::lend(attributes.buf) };
-        if !buffer.belongs_to(pd) || !buffer.holds(address as usize, length) {
-            return errno::null(EINVAL);
-        }
-    }
-    let iova = if mask & IBV_REG_MR_MASK_IOVA != 0 { attributes.iova } else { address as u64 };
-    reg_iova2(pd, address, length, iova, attributes.access.cast_unsigned())
+    // SAFETY: as there.
+    unsafe { reg_iova2(pd, address, length, address as u64, access.cast_unsigned()) }
 }
 
 /// `ibv_rereg_mr`. The keys stay as they are, and after an error all of the region.
-pub(crate) extern "C" fn rereg(
+pub(crate) unsafe extern "C" fn rereg(
     region: &MemoryRegion,
     flags: c_int,
     pd: Option<&ProtectionDomain>,
@@ -336,7 +322,7 @@ pub(crate) fn advise(
 }
 
 /// `ibv_dereg_mr`: `EBUSY` while memory windows are bound to the region.
-pub(crate) extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
+pub(crate) unsafe extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     let lent = unsafe { object::lend::<MemoryRegion>(region) };

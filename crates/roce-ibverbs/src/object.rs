@@ -3,7 +3,9 @@
 //! An object of this library begins with the structure of verbs.h, and C programs have a pointer to
 //! that. Exported functions take references where verbs.h has pointers to objects or attributes: a
 //! program promises, as for libibverbs, that what it passes is alive, of the right type, and not
-//! destroyed while the function uses it.
+//! destroyed while the function uses it. This is also the contract of the `unsafe extern "C"` functions,
+//! which take pointers: those that destroy an object, and those that programs reach through an object,
+//! whose types verbs.h gives. What they write to or read from has the length that they are told.
 
 use std::cell::UnsafeCell;
 use std::ptr;

@@ -9,21 +9,18 @@ use roce_abi::{
     IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
     IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
-    ibv_send_wr, ibv_sge,
+    ibv_send_wr,
 };
 use roce_verbs::{
-    BadWr, DatagramTarget, InlineBuffers, InlineData, Qpn, RecvWr, RemoteAddr, SendOperation,
-    SendWr, Service, SgList, Sge, WrData,
+    DatagramTarget, InlineBuffers, InlineData, Qpn, RemoteAddr, SendOperation, SendWr, Service,
+    WrData,
 };
 
 use crate::address_handle::AddressHandle;
 use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
+use crate::receive_list::{ReceiveList, elements, sg_list, tell};
 use crate::{errno, memory_window, object};
-
-/// Most elements of a list: more than any queue pair takes, so that a wrong number is refused before
-/// it is used.
-const MAX_SGE: usize = 32;
 
 /// Length of the word of an atomic operation, and its alignment, in bytes.
 const ATOMIC_LEN: u64 = 8;
@@ -39,14 +36,22 @@ struct SendList {
 }
 
 impl SendList {
+    /// Wraps a list.
+    ///
+    /// # Safety
+    /// The requests of the list are as `ibv_post_send` needs them while this is used.
+    unsafe fn new(first: *mut ibv_send_wr, max_inline: u32) -> Self {
+        Self { next: first, current: first, max_inline, failed: 0 }
+    }
+
     /// Returns the next request, converted, and where it is; `None` at the end, and where it cannot be
     /// converted.
     #[inline]
     fn next(&mut self, buffers: &mut InlineBuffers<'_>) -> Option<(SendWr, *const ibv_send_wr)> {
-        // SAFETY: null at the end, or a request of the program's list.
+        // SAFETY: null at the end, or a request of the list; see `new`.
         let request = unsafe { self.next.as_ref() }?;
         self.current = self.next;
-        // SAFETY: a request of the program.
+        // SAFETY: see `new`.
         match unsafe { convert(request, self.max_inline, buffers) } {
             Ok(converted) => {
                 self.next = request.next;
@@ -68,7 +73,8 @@ impl SendList {
         // SAFETY: the request was read just now; in a list for datagrams this part of the union is
         // set, and it is integers and a pointer in any case.
         let ud = unsafe { (*request).wr.ud };
-        match target(ud.ah, ud.remote_qpn, ud.remote_qkey) {
+        // SAFETY: see `new`.
+        match unsafe { target(ud.ah, ud.remote_qpn, ud.remote_qkey) } {
             Ok(to) => Some((converted, to)),
             Err(errno) => {
                 self.failed = errno;
@@ -82,12 +88,15 @@ impl SendList {
 ///
 /// # Errors
 /// `EINVAL` without an address handle, and for a number that no queue pair has.
-pub(crate) fn target<'a>(
+///
+/// # Safety
+/// `ah` is null, or an address handle of the program.
+pub(crate) unsafe fn target<'a>(
     ah: *mut ibv_ah,
     qpn: u32,
     q_key: u32,
 ) -> Result<DatagramTarget<'a>, c_int> {
-    // SAFETY: see `object`; null where the program has forgotten it.
+    // SAFETY: the caller's promise.
     let handle = unsafe { object::lend_optional::<AddressHandle>(ah) }.ok_or(EINVAL)?;
     Ok(DatagramTarget { ah: &handle.ah, qpn: Qpn::new(qpn).ok_or(EINVAL)?, q_key })
 }
@@ -101,12 +110,8 @@ pub(crate) unsafe extern "C" fn send(
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
-    let mut list = SendList {
-        next: requests,
-        current: requests,
-        max_inline: qp.cap.max_inline_data,
-        failed: 0,
-    };
+    // SAFETY: the list of the program.
+    let mut list = unsafe { SendList::new(requests, qp.cap.max_inline_data) };
     let result = match qp.qp.service() {
         Service::Ud => qp.qp.post_datagrams_with(|buffers| list.next_datagram(buffers)),
         _ => qp.qp.post_send_with(|buffers| Some(list.next(buffers)?.0)),
@@ -151,17 +156,6 @@ pub(crate) unsafe extern "C" fn bind_window(
     // SAFETY: as above. As with rxe the program sees the key before the binding is executed.
     unsafe { (*window).rkey = next };
     0
-}
-
-/// Tells the program which request was refused, if it wants to know that.
-///
-/// # Safety
-/// `to` may be written, or is null.
-unsafe fn tell<T>(to: *mut *mut T, request: *mut T) {
-    // SAFETY: the caller's promise.
-    if let Some(to) = unsafe { to.as_mut() } {
-        *to = request;
-    }
 }
 
 /// Converts a request.
@@ -250,29 +244,6 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOperation, c_int> {
     })
 }
 
-/// Returns the elements of a list.
-///
-/// # Safety
-/// `list` has `count` elements, unless `count` is out of range.
-#[inline]
-pub(crate) unsafe fn elements<'a>(
-    list: *const ibv_sge,
-    count: c_int,
-) -> Result<&'a [ibv_sge], c_int> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        // SAFETY: the caller's promise.
-        Ok(count) if count <= MAX_SGE => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
-        _ => Err(EINVAL),
-    }
-}
-
-/// Converts elements.
-#[inline]
-pub(crate) fn sg_list(pieces: &[ibv_sge]) -> SgList {
-    pieces.iter().map(|it| Sge { lkey: it.lkey, addr: it.addr, len: it.length }).collect()
-}
-
 /// Copies the bytes of an inline request. `take` returns memory for long ones.
 ///
 /// # Errors
@@ -301,61 +272,6 @@ pub(crate) unsafe fn inline_data(
     Ok(WrData::Inline(bytes))
 }
 
-/// A list of receive requests of the program.
-pub(crate) struct ReceiveList {
-    next: *mut ibv_recv_wr,
-    /// The request that was converted last.
-    current: *mut ibv_recv_wr,
-    /// The `errno` value of a request that cannot be converted.
-    failed: c_int,
-}
-
-impl ReceiveList {
-    pub(crate) fn new(first: *mut ibv_recv_wr) -> Self {
-        Self { next: first, current: first, failed: 0 }
-    }
-
-    /// Returns the result of a post, and stores the request that was refused.
-    ///
-    /// # Safety
-    /// `refused` may be written, or is null.
-    pub(crate) unsafe fn conclude(
-        &self,
-        result: Result<(), BadWr>,
-        refused: *mut *mut ibv_recv_wr,
-    ) -> c_int {
-        let errno = result.map_or_else(|bad| errno::of_post(&bad.source), |()| self.failed);
-        if errno != 0 {
-            // SAFETY: the caller's promise.
-            unsafe { tell(refused, self.current) };
-            errno::set(errno);
-        }
-        errno
-    }
-}
-
-impl Iterator for ReceiveList {
-    type Item = RecvWr;
-
-    #[inline]
-    fn next(&mut self) -> Option<RecvWr> {
-        // SAFETY: null at the end, or a request of the program's list.
-        let request = unsafe { self.next.as_ref() }?;
-        self.current = self.next;
-        // SAFETY: the program promises that the list has so many elements.
-        match unsafe { elements(request.sg_list, request.num_sge) } {
-            Ok(pieces) => {
-                self.next = request.next;
-                Some(RecvWr { wr_id: request.wr_id, sg_list: sg_list(pieces) })
-            }
-            Err(errno) => {
-                self.failed = errno;
-                None
-            }
-        }
-    }
-}
-
 /// `ibv_post_recv`
 pub(crate) unsafe extern "C" fn receive(
     qp: *mut ibv_qp,
@@ -365,7 +281,8 @@ pub(crate) unsafe extern "C" fn receive(
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
-    let mut list = ReceiveList::new(requests);
+    // SAFETY: the list of the program.
+    let mut list = unsafe { ReceiveList::new(requests) };
     let result = qp.qp.post_recv(&mut list);
     // SAFETY: the program passes room for a pointer.
     unsafe { list.conclude(result, refused) }

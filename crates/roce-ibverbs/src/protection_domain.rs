@@ -42,8 +42,9 @@ impl ProtectionDomain {
 
     /// Returns the context, as the program knows it.
     pub(crate) fn context(&self) -> ContextPtr {
-        // SAFETY: a field that the program does not change.
-        ContextPtr::of(unsafe { (*self.c.get()).context })
+        // SAFETY: a field that the program does not change. The context's structure outlives the objects
+        // of the context.
+        unsafe { ContextPtr::of((*self.c.get()).context) }
     }
 
     /// Makes another domain with the rights of this one: a parent domain.
@@ -78,7 +79,7 @@ pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
 }
 
 /// `ibv_dealloc_pd`
-pub(crate) extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
+pub(crate) unsafe extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<ProtectionDomain>(pd) }.inner()) {

@@ -113,7 +113,8 @@ pub(crate) unsafe extern "C" fn device_ex(
     if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
         return errno::failed(EINVAL);
     }
-    let context = ContextPtr::of(context);
+    // SAFETY: the program passes a context.
+    let context = unsafe { ContextPtr::of(context) };
     if context.device().is_inherited() {
         return errno::failed(libc::EIO);
     }
@@ -177,7 +178,7 @@ fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_i
 }
 
 /// `ibv_query_port` as an exported function, which writes what programs of all ages have room for.
-pub(crate) extern "C" fn port(
+pub(crate) unsafe extern "C" fn port(
     context: ContextPtr,
     number: u8,
     attributes: *mut ibv_port_attr,
@@ -197,7 +198,8 @@ pub(crate) unsafe extern "C" fn port_of_size(
     size: usize,
 ) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    match port_attributes(ContextPtr::of(context), number) {
+    // SAFETY: the program passes a context.
+    match port_attributes(unsafe { ContextPtr::of(context) }, number) {
         Ok(all) => {
             // SAFETY: the program passes room for `size` bytes.
             unsafe { write_prefix(&all, attributes, size) };
@@ -279,7 +281,7 @@ fn entry_of(context: ContextPtr, row: &GidEntry) -> ibv_gid_entry {
 }
 
 /// `ibv_query_gid_ex`
-pub(crate) extern "C" fn gid_ex(
+pub(crate) unsafe extern "C" fn gid_ex(
     context: ContextPtr,
     port: u32,
     index: u32,
@@ -301,7 +303,7 @@ pub(crate) extern "C" fn gid_ex(
 }
 
 /// `ibv_query_gid_table`: returns the number of entries, or a negative `errno` value.
-pub(crate) extern "C" fn gid_table(
+pub(crate) unsafe extern "C" fn gid_table(
     context: ContextPtr,
     entries: *mut ibv_gid_entry,
     max: usize,

@@ -1,12 +1,12 @@
 //! Queue pairs.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex,
+    ibv_qp_init_attr,
 };
 use roce_verbs::{EventSource, Service};
 
@@ -15,7 +15,7 @@ use crate::cancellation::Uncancellable;
 use crate::completion_queue::{CompletionQueue, CqInner};
 use crate::context::ContextInner;
 use crate::errno;
-use crate::extended::post::Staging;
+use crate::extended::staging::Staging;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 use crate::shared_receive_queue::{SharedReceiveQueue, SrqInner};
@@ -78,17 +78,20 @@ fn service_of(qp_type: c_int) -> Result<Service, c_int> {
 ///
 /// # Errors
 /// An `errno` value.
-pub(crate) fn make(
+///
+/// # Safety
+/// The objects that the attributes name are null, or objects of the program.
+pub(crate) unsafe fn make(
     pd: &ProtectionDomain,
     attributes: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> Result<*mut ibv_qp, c_int> {
     let service = service_of(attributes.qp_type)?;
-    // SAFETY: see `object`; null where the program has forgotten one.
+    // SAFETY: the caller's promise.
     let [send_cq, recv_cq] = [attributes.send_cq, attributes.recv_cq]
         .map(|queue: *mut ibv_cq| unsafe { object::lend_optional::<CompletionQueue>(queue) });
     let (Some(send_cq), Some(recv_cq)) = (send_cq, recv_cq) else { return Err(EINVAL) };
-    // SAFETY: see `object`.
+    // SAFETY: as above.
     let srq = unsafe { object::lend_optional::<SharedReceiveQueue>(attributes.srq) };
     let inner = pd.inner();
     // The kernel finds no object of another context.
@@ -150,60 +153,23 @@ pub(crate) fn make(
 }
 
 /// `ibv_create_qp`
-pub(crate) extern "C" fn create(
+pub(crate) unsafe extern "C" fn create(
     pd: &ProtectionDomain,
     attributes: &mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     let _uncancellable = Uncancellable::begin();
-    make(pd, attributes, false).unwrap_or_else(errno::null)
+    // SAFETY: the attributes are the program's.
+    unsafe { make(pd, attributes, false) }.unwrap_or_else(errno::null)
 }
 
 /// `ibv_destroy_qp`
-pub(crate) extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
+pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     let made = unsafe { object::take::<QueuePair>(qp) };
     let source = EventSource::QueuePair(made.qp.number());
     let QueuePair { qp, context, acks, .. } = *made;
     context.remove_object(source, &acks, || drop(qp));
-    0
-}
-
-/// `ibv_modify_qp`
-pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
-    let _uncancellable = Uncancellable::begin();
-    errno::code_of(crate::modify_qp::modify(qp, attributes, mask))
-}
-
-/// `ibv_query_qp`
-pub(crate) extern "C" fn query(
-    qp: &QueuePair,
-    attributes: &mut ibv_qp_attr,
-    _mask: c_int,
-    init: Option<&mut ibv_qp_init_attr>,
-) -> c_int {
-    let info = match qp.qp.query() {
-        Ok(info) => info,
-        Err(error) => return errno::failed(errno::of(&error)),
-    };
-    let address = *qp.address.lock().unwrap_or_else(PoisonError::into_inner);
-    *attributes = crate::modify_qp::describe(&info, address, qp.cap);
-    // SAFETY: fields of the structure; only this library changes `state`.
-    let base = unsafe {
-        (*qp.base()).state = attributes.qp_state;
-        &*qp.base()
-    };
-    if let Some(init) = init {
-        *init = ibv_qp_init_attr {
-            qp_context: base.qp_context,
-            send_cq: base.send_cq,
-            recv_cq: base.recv_cq,
-            srq: base.srq,
-            cap: qp.cap,
-            qp_type: base.qp_type,
-            sq_sig_all: c_int::from(qp.signal_all),
-        };
-    }
     0
 }
 

@@ -14,8 +14,8 @@ use crate::cancellation::Uncancellable;
 use crate::context::ContextInner;
 use crate::errno;
 use crate::object::{self, Object, Shared, is_used};
-use crate::post::ReceiveList;
 use crate::protection_domain::{PdInner, ProtectionDomain};
+use crate::receive_list::ReceiveList;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -125,7 +125,7 @@ pub(crate) extern "C" fn query(srq: &SharedReceiveQueue, attributes: &mut ibv_sr
 }
 
 /// `ibv_destroy_srq`
-pub(crate) extern "C" fn destroy(srq: *mut ibv_srq) -> c_int {
+pub(crate) unsafe extern "C" fn destroy(srq: *mut ibv_srq) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<SharedReceiveQueue>(srq) }.inner()) {
@@ -148,7 +148,8 @@ pub(crate) unsafe extern "C" fn post_recv(
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let srq = unsafe { object::lend::<SharedReceiveQueue>(srq) };
-    let mut list = ReceiveList::new(requests);
+    // SAFETY: the list of the program.
+    let mut list = unsafe { ReceiveList::new(requests) };
     let result = srq.inner.srq.post_recv(&mut list);
     // SAFETY: the program passes room for a pointer.
     unsafe { list.conclude(result, refused) }

@@ -1,8 +1,6 @@
 //! Completion queues of `ibv_create_cq_ex`, which are polled field by field.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
@@ -20,63 +18,6 @@ use crate::cancellation::Uncancellable;
 use crate::completion_queue::{self, CompletionQueue, CqParameters};
 use crate::context::ContextPtr;
 use crate::{errno, object};
-
-/// The completion that a program looks at between `ibv_start_poll` and `ibv_end_poll`.
-///
-/// In that time one thread uses the queue: it holds the lock, unless the program has promised to poll
-/// the queue from one thread.
-pub(crate) struct Cursor {
-    lock: Option<PollLock>,
-    completion: Cell<Option<Completion>>,
-    /// Time of the poll: since the clock began, and since 1970, in nanoseconds.
-    polled_at: Cell<(u64, u64)>,
-}
-
-impl Cursor {
-    pub(crate) fn new(is_single_threaded: bool) -> Self {
-        Self {
-            lock: (!is_single_threaded).then(PollLock::default),
-            completion: Cell::default(),
-            polled_at: Cell::default(),
-        }
-    }
-
-    fn begin(&self) {
-        if let Some(lock) = &self.lock {
-            lock.lock();
-        }
-    }
-
-    fn end(&self) {
-        self.completion.set(None);
-        if let Some(lock) = &self.lock {
-            lock.unlock();
-        }
-    }
-}
-
-/// A lock that one call takes and another one releases.
-#[derive(Default)]
-struct PollLock {
-    /// The guard of the thread that holds the mutex, and used by that one alone.
-    guard: Cell<Option<MutexGuard<'static, ()>>>,
-    mutex: Mutex<()>,
-}
-
-impl PollLock {
-    fn lock(&self) {
-        let guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: `guard` stands before `mutex` and is dropped before it; the queue, and with it this
-        // lock, has a fixed address from its creation until it is destroyed.
-        let guard =
-            unsafe { std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
-        self.guard.set(Some(guard));
-    }
-
-    fn unlock(&self) {
-        self.guard.take();
-    }
-}
 
 /// What a program may ask to read. Times are those of the poll.
 const KNOWN_FIELDS: u64 = IBV_WC_EX_WITH_BYTE_LEN
@@ -108,23 +49,27 @@ pub(crate) unsafe extern "C" fn create(
     if attributes.wc_flags & !KNOWN_FIELDS != 0 {
         return errno::null(EOPNOTSUPP);
     }
+    // SAFETY: see `object`; null where the program wants none.
+    let channel = unsafe { object::lend_optional(attributes.channel) };
     let parameters = CqParameters {
         capacity: i64::from(attributes.cqe),
         cq_context: attributes.cq_context,
-        channel: attributes.channel,
+        channel,
         vector: i64::from(attributes.comp_vector),
         is_single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
     };
-    let made = match completion_queue::make(ContextPtr::of(context), &parameters) {
+    // SAFETY: the program passes a context.
+    let made = match completion_queue::make(unsafe { ContextPtr::of(context) }, &parameters) {
         Ok(made) => made,
         Err(errno) => return errno::null(errno),
     };
+    // SAFETY: made above.
+    let queue = unsafe { object::lend::<CompletionQueue>(made) };
     if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
-        lent(made.cast()).inner().queue.ignore_overrun();
+        queue.inner().queue.ignore_overrun();
     }
-    let queue = lent(made.cast()).c();
     // SAFETY: the program does not have the queue yet.
-    let fields = unsafe { &mut *queue };
+    let fields = unsafe { &mut *queue.c() };
     fields.start_poll = Some(start_poll);
     fields.next_poll = Some(next_poll);
     fields.end_poll = Some(end_poll);
@@ -147,15 +92,23 @@ pub(crate) unsafe extern "C" fn create(
 }
 
 /// Borrows the queue of one of its own functions.
+///
+/// # Safety
+/// As of [`object::lend`]: the functions of a queue are called with it alone.
 #[inline]
-fn lent<'a>(queue: *mut ibv_cq_ex) -> &'a CompletionQueue {
-    // SAFETY: see `object`; the functions of a queue are called with it alone.
+unsafe fn lent<'a>(queue: *mut ibv_cq_ex) -> &'a CompletionQueue {
+    // SAFETY: the caller's promise.
     unsafe { object::lend(queue.cast()) }
 }
 
+/// Returns what `read` finds in the completion that the program looks at; without one, zero.
+///
+/// # Safety
+/// As of [`lent`].
 #[inline]
-fn completion(queue: *mut ibv_cq_ex) -> Option<Completion> {
-    lent(queue).cursor.completion.get()
+unsafe fn read<T: Default>(queue: *mut ibv_cq_ex, read: impl FnOnce(&Completion) -> T) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { lent(queue) }.cursor.completion.get().as_ref().map_or_else(T::default, read)
 }
 
 /// Takes the next completion.
@@ -183,7 +136,8 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
     if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
         return errno::failed(EINVAL);
     }
-    let queue = lent(queue);
+    // SAFETY: its own function.
+    let queue = unsafe { lent(queue) };
     if queue.inner().context.device.is_inherited() {
         // A thread of the parent may hold the lock for ever.
         return errno::failed(EIO);
@@ -202,11 +156,13 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    advance(lent(queue))
+    // SAFETY: its own function.
+    advance(unsafe { lent(queue) })
 }
 
 unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
-    lent(queue).cursor.end();
+    // SAFETY: its own function.
+    unsafe { lent(queue) }.cursor.end();
 }
 
 /// Returns the clock of completions in nanoseconds: the one that `ibv_query_rt_values_ex` reads.
@@ -218,7 +174,8 @@ pub(crate) fn raw_clock_nanos() -> u64 {
 }
 
 unsafe extern "C" fn read_opcode(queue: *mut ibv_cq_ex) -> c_int {
-    completion(queue).map_or(0, |it| c_int::from(it.operation.code()))
+    // SAFETY: its own function.
+    unsafe { read(queue, |it| c_int::from(it.operation.code())) }
 }
 
 unsafe extern "C" fn read_vendor_err(_: *mut ibv_cq_ex) -> u32 {
@@ -226,25 +183,30 @@ unsafe extern "C" fn read_vendor_err(_: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_byte_len(queue: *mut ibv_cq_ex) -> u32 {
-    completion(queue)
-        .filter(|it| it.status == CompletionStatus::Success)
-        .map_or(0, |it| it.byte_len)
+    // SAFETY: its own function.
+    unsafe {
+        read(queue, |it| if it.status == CompletionStatus::Success { it.byte_len } else { 0 })
+    }
 }
 
 unsafe extern "C" fn read_imm_data(queue: *mut ibv_cq_ex) -> u32 {
-    completion(queue).as_ref().map_or(0, completion_queue::imm_data)
+    // SAFETY: its own function.
+    unsafe { read(queue, completion_queue::imm_data) }
 }
 
 unsafe extern "C" fn read_qp_num(queue: *mut ibv_cq_ex) -> u32 {
-    completion(queue).map_or(0, |it| it.qpn.get())
+    // SAFETY: its own function.
+    unsafe { read(queue, |it| it.qpn.get()) }
 }
 
 unsafe extern "C" fn read_src_qp(queue: *mut ibv_cq_ex) -> u32 {
-    completion(queue).and_then(|it| it.source_qpn).map_or(0, |qpn| qpn.get())
+    // SAFETY: its own function.
+    unsafe { read(queue, |it| it.source_qpn.map_or(0, |qpn| qpn.get())) }
 }
 
 unsafe extern "C" fn read_wc_flags(queue: *mut ibv_cq_ex) -> c_uint {
-    completion(queue).as_ref().map_or(0, completion_queue::wc_flags)
+    // SAFETY: its own function.
+    unsafe { read(queue, completion_queue::wc_flags) }
 }
 
 unsafe extern "C" fn read_slid(_: *mut ibv_cq_ex) -> u32 {
@@ -252,7 +214,8 @@ unsafe extern "C" fn read_slid(_: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_sl(queue: *mut ibv_cq_ex) -> u8 {
-    completion(queue).as_ref().map_or(0, completion_queue::service_level)
+    // SAFETY: its own function.
+    unsafe { read(queue, completion_queue::service_level) }
 }
 
 unsafe extern "C" fn read_zero(_: *mut ibv_cq_ex) -> u8 {
@@ -264,11 +227,13 @@ unsafe extern "C" fn read_cvlan(_: *mut ibv_cq_ex) -> u16 {
 }
 
 unsafe extern "C" fn read_completion_ts(queue: *mut ibv_cq_ex) -> u64 {
-    lent(queue).cursor.polled_at.get().0
+    // SAFETY: its own function.
+    unsafe { lent(queue) }.cursor.polled_at.get().0
 }
 
 unsafe extern "C" fn read_wallclock(queue: *mut ibv_cq_ex) -> u64 {
-    lent(queue).cursor.polled_at.get().1
+    // SAFETY: its own function.
+    unsafe { lent(queue) }.cursor.polled_at.get().1
 }
 
 unsafe extern "C" fn read_tm_info(_: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {

@@ -1,6 +1,5 @@
 //! Queue pairs of `ibv_create_qp_ex`, to which requests are posted by a call for each part.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{EINVAL, EIO, ENOMEM, EOPNOTSUPP};
@@ -13,38 +12,13 @@ use roce_abi::{
     IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
     ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
-use roce_verbs::{
-    InlineData, PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrError,
-};
+use roce_verbs::{PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrData, WrError};
 
 use crate::cancellation::Uncancellable;
+use crate::extended::staging::Staged;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
-use crate::{errno, memory_window, object, post};
-
-/// The requests between `ibv_wr_start` and `ibv_wr_complete`. A program may use a queue pair from
-/// several threads: the one that has started holds the lock of the structure until it completes.
-#[derive(Default)]
-pub(crate) struct Staging(UnsafeCell<Staged>);
-
-#[derive(Default)]
-struct Staged {
-    requests: Vec<SendWr>,
-    /// The destinations of datagrams, by the position of the request.
-    destinations: Vec<Option<(*mut ibv_ah, u32, u32)>>,
-    /// Memory for long inline data.
-    buffers: Vec<InlineData>,
-    /// The `errno` value of the first call that failed.
-    failed: c_int,
-}
-
-impl Staged {
-    /// Removes the requests. Memory is kept for the next ones.
-    fn clear(&mut self) {
-        self.requests.clear();
-        self.destinations.clear();
-    }
-}
+use crate::{errno, memory_window, object, post, receive_list};
 
 /// The operations that each service has.
 fn operations_of(qp_type: c_int) -> u64 {
@@ -98,7 +72,8 @@ pub(crate) unsafe extern "C" fn create(
         qp_type: attributes.qp_type,
         sq_sig_all: attributes.sq_sig_all,
     };
-    let made = match queue_pair::make(pd, &mut base, extended) {
+    // SAFETY: the attributes are the program's.
+    let made = match unsafe { queue_pair::make(pd, &mut base, extended) } {
         Ok(made) => made,
         Err(errno) => return errno::null(errno),
     };
@@ -127,67 +102,95 @@ pub(crate) unsafe extern "C" fn create(
 }
 
 /// Borrows the queue pair of one of its own functions.
-fn lent<'a>(qp: *mut ibv_qp_ex) -> &'a QueuePair {
-    // SAFETY: see `object`; the functions of a queue pair are called with it alone.
+///
+/// # Safety
+/// As of [`object::lend`]: the functions of a queue pair are called with it alone.
+unsafe fn lent<'a>(qp: *mut ibv_qp_ex) -> &'a QueuePair {
+    // SAFETY: the caller's promise.
     unsafe { object::lend(qp.cast()) }
 }
 
-/// Changes what is staged.
-fn with_staged<T>(qp: &QueuePair, change: impl FnOnce(&mut Staged) -> T) -> Option<T> {
+/// Changes what is staged; returns `None` for a queue pair that stages nothing.
+///
+/// # Safety
+/// The calling thread holds the lock that `start` has taken, and `change` does not call this.
+unsafe fn with_staged<T>(qp: &QueuePair, change: impl FnOnce(&mut Staged) -> T) -> Option<T> {
     let staging = qp.staging.as_ref()?;
-    // SAFETY: the calling thread holds the lock that `start` has taken.
-    Some(change(unsafe { &mut *staging.0.get() }))
+    // SAFETY: the caller's promise.
+    Some(unsafe { staging.with(change) })
 }
 
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
-    let qp = lent(qp);
+    // SAFETY: its own function.
+    let qp = unsafe { lent(qp) };
     if qp.context.device.is_inherited() {
         // Another thread of the parent may have held the lock.
         return;
     }
     // SAFETY: a lock that began as zeros, which is an unlocked one.
     unsafe { libc::pthread_mutex_lock(&raw mut (*qp.base()).mutex) };
-    with_staged(qp, |staged| {
+    let begin = |staged: &mut Staged| {
         staged.clear();
         staged.failed = 0;
-    });
+    };
+    // SAFETY: with the lock of the line above.
+    unsafe { with_staged(qp, begin) };
 }
 
 /// Ends what `start` has begun.
-fn unlock(qp: &QueuePair) {
-    // SAFETY: the calling thread holds the lock.
+///
+/// # Safety
+/// The calling thread holds the lock that `start` has taken.
+unsafe fn unlock(qp: &QueuePair) {
+    // SAFETY: the caller's promise.
     unsafe { libc::pthread_mutex_unlock(&raw mut (*qp.base()).mutex) };
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
-    let qp = lent(qp);
+    // SAFETY: its own function.
+    let qp = unsafe { lent(qp) };
     if !qp.context.device.is_inherited() {
-        with_staged(qp, Staged::clear);
-        unlock(qp);
+        // SAFETY: the program has called `start` before.
+        unsafe {
+            with_staged(qp, Staged::clear);
+            unlock(qp);
+        }
     }
 }
 
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    let qp = lent(qp);
+    // SAFETY: its own function.
+    let qp = unsafe { lent(qp) };
     if qp.context.device.is_inherited() {
         return errno::failed(EIO);
     }
-    let result = with_staged(qp, |staged| match staged.failed {
-        0 => post_all(qp, staged),
+    let post = |staged: &mut Staged| match staged.failed {
+        // SAFETY: the address handles are the program's.
+        0 => unsafe { post_all(qp, staged) },
         errno => Err(errno),
-    });
-    unlock(qp);
+    };
+    // SAFETY: the program has called `start` before.
+    let result = unsafe {
+        let result = with_staged(qp, post);
+        unlock(qp);
+        result
+    };
     errno::code_of(result.unwrap_or(Err(EINVAL)))
 }
 
 /// Posts what is staged, or nothing if a part of it is refused, under one lock of the engine.
-fn post_all(qp: &QueuePair, staged: &mut Staged) -> Result<(), c_int> {
+///
+/// # Safety
+/// The address handles of the destinations are null, or the program's.
+unsafe fn post_all(qp: &QueuePair, staged: &mut Staged) -> Result<(), c_int> {
     let Staged { requests, destinations, buffers, .. } = staged;
     let result = match qp.qp.service() {
         Service::Ud => qp.qp.post_datagrams_all(requests, buffers, |index| {
             let named = destinations.get(index).copied().flatten();
-            let target = named.and_then(|(ah, qpn, q_key)| post::target(ah, qpn, q_key).ok());
+            // SAFETY: the caller's promise.
+            let target =
+                named.and_then(|(ah, qpn, q_key)| unsafe { post::target(ah, qpn, q_key) }.ok());
             target.ok_or(WrError::Post(PostError::NoDestination))
         }),
         _ => qp.qp.post_send_all(requests, buffers),
@@ -196,7 +199,10 @@ fn post_all(qp: &QueuePair, staged: &mut Staged) -> Result<(), c_int> {
 }
 
 /// Stages a request without data.
-fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
+///
+/// # Safety
+/// `qp` is the queue pair of the function that calls this, between `start` and `complete`.
+unsafe fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
     // SAFETY: fields that the program sets before each request.
     let (wr_id, flags): (u64, c_uint) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let request = SendWr {
@@ -205,8 +211,9 @@ fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
         fence: flags & IBV_SEND_FENCE != 0,
         ..SendWr::new(wr_id, operation, SgList::default())
     };
-    let qp = lent(qp);
-    with_staged(qp, |staged| {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { lent(qp) };
+    let push = |staged: &mut Staged| {
         // More than the queue has room for are never posted.
         if staged.requests.len() < qp.cap.max_send_wr as usize {
             staged.requests.push(request);
@@ -214,27 +221,36 @@ fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
         } else {
             staged.failed = ENOMEM;
         }
-    });
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_staged(qp, push) };
 }
 
 /// Sets the inline data of the last request.
 ///
 /// # Safety
-/// Each piece is an address of the program and the number of bytes there.
+/// As of [`stage`]; each piece is an address of the program and the number of bytes there.
 unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (u64, usize)> + Clone) {
-    let max = lent(qp).cap.max_inline_data;
-    let take = || with_staged(lent(qp), |staged| staged.buffers.pop()).flatten();
     // SAFETY: the caller's promise.
-    set_data(qp, unsafe { post::inline_data(pieces, max, || take().unwrap_or_default()) });
+    unsafe {
+        let max = lent(qp).cap.max_inline_data;
+        let take = || with_staged(lent(qp), |staged| staged.buffers.pop()).flatten();
+        set_data(qp, post::inline_data(pieces, max, || take().unwrap_or_default()));
+    }
 }
 
 /// Sets the data of the last request.
-fn set_data(qp: *mut ibv_qp_ex, data: Result<roce_verbs::WrData, c_int>) {
-    with_staged(lent(qp), |staged| match (staged.requests.last_mut(), data) {
+///
+/// # Safety
+/// As of [`stage`].
+unsafe fn set_data(qp: *mut ibv_qp_ex, data: Result<WrData, c_int>) {
+    let set = |staged: &mut Staged| match (staged.requests.last_mut(), data) {
         (Some(last), Ok(data)) => last.data = data,
         (_, Err(errno)) => staged.failed = errno,
         (None, _) => staged.failed = EINVAL,
-    });
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_staged(lent(qp), set) };
 }
 
 fn remote(rkey: u32, addr: u64) -> RemoteAddr {
@@ -248,11 +264,13 @@ unsafe extern "C" fn atomic_cmp_swp(
     compare: u64,
     swap: u64,
 ) {
-    stage(qp, SendOperation::CompareSwap { remote: remote(key, at), compare, swap });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::CompareSwap { remote: remote(key, at), compare, swap }) };
 }
 
 unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, key: u32, at: u64, add: u64) {
-    stage(qp, SendOperation::FetchAdd { remote: remote(key, at), add });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::FetchAdd { remote: remote(key, at), add }) };
 }
 
 unsafe extern "C" fn bind_mw(
@@ -263,47 +281,60 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: the program passes a window, and what it is bound to.
     match unsafe { memory_window::binding(window, rkey, &*to) } {
-        Ok(binding) => stage(qp, SendOperation::BindWindow(binding)),
+        // SAFETY: its own function.
+        Ok(binding) => unsafe { stage(qp, SendOperation::BindWindow(binding)) },
         Err(errno) => {
-            with_staged(lent(qp), |staged| staged.failed = errno);
+            // SAFETY: its own function.
+            unsafe { with_staged(lent(qp), |staged| staged.failed = errno) };
         }
     }
 }
 
 unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, key: u32) {
-    stage(qp, SendOperation::LocalInvalidate { key });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::LocalInvalidate { key }) };
 }
 
 unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, key: u32, at: u64) {
-    stage(qp, SendOperation::Read { remote: remote(key, at) });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::Read { remote: remote(key, at) }) };
 }
 
 unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, key: u32, at: u64) {
-    stage(qp, SendOperation::Write { remote: remote(key, at), immediate: None });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::Write { remote: remote(key, at), immediate: None }) };
 }
 
 unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, key: u32, at: u64, imm: u32) {
     let immediate = Some(imm.to_ne_bytes());
-    stage(qp, SendOperation::Write { remote: remote(key, at), immediate });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::Write { remote: remote(key, at), immediate }) };
 }
 
 unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
-    stage(qp, SendOperation::send());
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::send()) };
 }
 
 unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
-    stage(qp, SendOperation::Send { immediate: Some(imm.to_ne_bytes()), invalidate: None });
+    // SAFETY: its own function.
+    unsafe {
+        stage(qp, SendOperation::Send { immediate: Some(imm.to_ne_bytes()), invalidate: None })
+    };
 }
 
 unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, key: u32) {
-    stage(qp, SendOperation::Send { immediate: None, invalidate: Some(key) });
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::Send { immediate: None, invalidate: Some(key) }) };
 }
 
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, q_key: u32) {
-    with_staged(lent(qp), |staged| match staged.destinations.last_mut() {
+    let set = |staged: &mut Staged| match staged.destinations.last_mut() {
         Some(last) => *last = Some((ah, qpn, q_key)),
         None => staged.failed = EINVAL,
-    });
+    };
+    // SAFETY: its own function.
+    unsafe { with_staged(lent(qp), set) };
 }
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, address: *mut c_void, len: usize) {
@@ -325,12 +356,16 @@ unsafe extern "C" fn set_inline_data_list(
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    set_data(qp, Ok(roce_verbs::WrData::Sges(post::sg_list(&[ibv_sge { addr, length, lkey }]))));
+    let data = WrData::Sges(receive_list::sg_list(&[ibv_sge { addr, length, lkey }]));
+    // SAFETY: its own function.
+    unsafe { set_data(qp, Ok(data)) };
 }
 
 unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     let count = c_int::try_from(count).unwrap_or(-1);
-    // SAFETY: the program passes so many elements.
-    let pieces = unsafe { post::elements(list, count) };
-    set_data(qp, pieces.map(|pieces| roce_verbs::WrData::Sges(post::sg_list(pieces))));
+    // SAFETY: its own function; the program passes so many elements.
+    unsafe {
+        let pieces = receive_list::elements(list, count);
+        set_data(qp, pieces.map(|pieces| WrData::Sges(receive_list::sg_list(pieces))));
+    }
 }

@@ -11,7 +11,7 @@ use roce_abi::{
 use crate::cancellation::Uncancellable;
 use crate::object;
 use crate::protection_domain::ProtectionDomain;
-use crate::{errno, memory_region};
+use crate::{errno, memory_region, registration};
 
 /// `ibv_query_rt_values_ex`: the clock of completion times.
 pub(crate) unsafe extern "C" fn query_rt_values(
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn reg_mr_ex(
 ) -> *mut ibv_mr {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`; the program passes attributes.
-    unsafe { memory_region::reg_ex(object::lend::<ProtectionDomain>(pd), &*attributes) }
+    unsafe { registration::by_attributes(object::lend::<ProtectionDomain>(pd), &*attributes) }
 }
 
 /// `ibv_advise_mr` as an operation.

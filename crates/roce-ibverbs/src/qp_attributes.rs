@@ -9,12 +9,13 @@ use roce_abi::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    ibv_ah_attr, ibv_qp_attr, ibv_qp_cap,
+    ibv_ah_attr, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
 };
 use roce_verbs::{
     AccessFlags, AckTimeout, PathMtu, Psn, QpAttributes, QpInfo, QpState, Qpn, RnrTimer, Service,
 };
 
+use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
 use crate::{address_vector, errno};
 
@@ -39,11 +40,17 @@ const KNOWN: c_int = IBV_QP_STATE
     | IBV_QP_PATH_MIG_STATE
     | IBV_QP_DEST_QPN;
 
+/// `ibv_modify_qp`
+pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
+    let _uncancellable = Uncancellable::begin();
+    errno::code_of(apply(qp, attributes, mask))
+}
+
 /// Changes a queue pair.
 ///
 /// # Errors
 /// An `errno` value; nothing has changed then.
-pub(crate) fn modify(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
+fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
     let mut attributes = translate(asked, mask)?;
     if mask & IBV_QP_PATH_MIG_STATE != 0
         && (qp.qp.service() == Service::Ud || asked.path_mig_state != 0)
@@ -116,12 +123,40 @@ fn state_of(code: c_int) -> Result<QpState, c_int> {
     QpState::ALL.into_iter().find(|state| c_int::from(state.code()) == code).ok_or(EINVAL)
 }
 
+/// `ibv_query_qp`
+pub(crate) extern "C" fn query(
+    qp: &QueuePair,
+    attributes: &mut ibv_qp_attr,
+    _mask: c_int,
+    init: Option<&mut ibv_qp_init_attr>,
+) -> c_int {
+    let info = match qp.qp.query() {
+        Ok(info) => info,
+        Err(error) => return errno::failed(errno::of(&error)),
+    };
+    let address = *qp.address.lock().unwrap_or_else(PoisonError::into_inner);
+    *attributes = describe(&info, address, qp.cap);
+    // SAFETY: fields of the structure; only this library changes `state`.
+    let base = unsafe {
+        (*qp.base()).state = attributes.qp_state;
+        &*qp.base()
+    };
+    if let Some(init) = init {
+        *init = ibv_qp_init_attr {
+            qp_context: base.qp_context,
+            send_cq: base.send_cq,
+            recv_cq: base.recv_cq,
+            srq: base.srq,
+            cap: qp.cap,
+            qp_type: base.qp_type,
+            sq_sig_all: c_int::from(qp.signal_all),
+        };
+    }
+    0
+}
+
 /// Returns the attributes of a queue pair as `ibv_query_qp` reports them.
-pub(crate) fn describe(
-    info: &QpInfo,
-    address: Option<ibv_ah_attr>,
-    cap: ibv_qp_cap,
-) -> ibv_qp_attr {
+fn describe(info: &QpInfo, address: Option<ibv_ah_attr>, cap: ibv_qp_cap) -> ibv_qp_attr {
     let set = &info.attributes;
     let state = c_int::from(info.state.code());
     ibv_qp_attr {
