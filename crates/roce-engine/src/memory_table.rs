@@ -267,7 +267,7 @@ impl<R: Region> MemoryTable<R> {
         if matches!(access, Access::LocalRead | Access::LocalWrite) {
             return Err(MemoryFault::UnknownKey);
         }
-        let right = required_flags(access);
+        let right = access.required_flags();
         let bound = self.windows.read(|windows| windows.check(key, by, address, len, right));
         let (BoundRange { region, offset }, binding) = bound?;
         let (slot, registered) = self.find(region).ok_or(MemoryFault::UnknownKey)?;
@@ -392,18 +392,6 @@ impl<R: Region> MemoryTable<R> {
     }
 }
 
-/// Returns the access flags that an access needs.
-#[inline]
-fn required_flags(access: Access) -> AccessFlags {
-    match access {
-        Access::LocalRead => AccessFlags::empty(),
-        Access::LocalWrite => AccessFlags::LOCAL_WRITE,
-        Access::RemoteRead => AccessFlags::REMOTE_READ,
-        Access::RemoteWrite => AccessFlags::REMOTE_WRITE,
-        Access::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
-    }
-}
-
 impl<R: Region> Memory for MemoryTable<R> {
     type Grant = Grant;
 
@@ -426,7 +414,7 @@ impl<R: Region> Memory for MemoryTable<R> {
         if registered.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !registered.how.access.contains(required_flags(access)) {
+        if !registered.how.access.contains(access.required_flags()) {
             return Err(MemoryFault::NoPermission);
         }
         let offset = address.checked_sub(registered.how.iova).ok_or(MemoryFault::OutOfBounds)?;

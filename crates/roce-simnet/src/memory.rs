@@ -28,46 +28,22 @@ impl Region {
 }
 
 /// Permitted accesses to a region; local reads are always permitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    pub local_write: bool,
-    pub remote_read: bool,
-    pub remote_write: bool,
-    pub remote_atomic: bool,
+    /// The flags of the registration.
+    pub access: AccessFlags,
+    /// The peer may invalidate the key.
     pub invalidatable: bool,
 }
 
 impl Rights {
     /// All accesses; not invalidatable.
-    pub const ALL: Self = Self {
-        local_write: true,
-        remote_read: true,
-        remote_write: true,
-        remote_atomic: true,
-        invalidatable: false,
-    };
-
-    fn allow(self, access: Access) -> bool {
-        match access {
-            Access::LocalRead => true,
-            Access::LocalWrite => self.local_write,
-            Access::RemoteRead => self.remote_read,
-            Access::RemoteWrite => self.remote_write,
-            Access::RemoteAtomic => self.remote_atomic,
-        }
-    }
+    pub const ALL: Self = Self { access: AccessFlags::ALL, invalidatable: false };
 }
 
 impl From<AccessFlags> for Rights {
-    fn from(flags: AccessFlags) -> Self {
-        Self {
-            local_write: flags.contains(AccessFlags::LOCAL_WRITE),
-            remote_read: flags.contains(AccessFlags::REMOTE_READ),
-            remote_write: flags.contains(AccessFlags::REMOTE_WRITE),
-            remote_atomic: flags.contains(AccessFlags::REMOTE_ATOMIC),
-            invalidatable: false,
-        }
+    fn from(access: AccessFlags) -> Self {
+        Self { access, invalidatable: false }
     }
 }
 
@@ -131,10 +107,12 @@ impl Regions {
         &mut self,
         pd: PdHandle,
         len: usize,
-        rights: Rights,
+        rights: impl Into<Rights>,
         tint: u8,
     ) -> Region {
-        self.add_bytes(pd, len, rights, |offset| (offset as u8).wrapping_mul(7).wrapping_add(tint))
+        self.add_bytes(pd, len, rights.into(), |offset| {
+            (offset as u8).wrapping_mul(7).wrapping_add(tint)
+        })
     }
 
     /// Registers `len` bytes that are computed, not stored; see
@@ -315,7 +293,7 @@ impl Memory for Regions {
         if found.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !found.rights.allow(access) {
+        if !found.rights.access.contains(access.required_flags()) {
             return Err(MemoryFault::NoPermission);
         }
         let offset = address.checked_sub(found.span.address).ok_or(MemoryFault::OutOfBounds)?;

@@ -147,6 +147,26 @@ pub enum Access {
     RemoteAtomic,
 }
 
+impl Access {
+    /// Returns the access flags that a region needs for it.
+    ///
+    /// ```
+    /// use roce_transport::{Access, AccessFlags};
+    /// assert_eq!(Access::RemoteRead.required_flags(), AccessFlags::REMOTE_READ);
+    /// assert!(Access::LocalRead.required_flags().is_empty());
+    /// ```
+    #[inline]
+    pub const fn required_flags(self) -> AccessFlags {
+        match self {
+            Self::LocalRead => AccessFlags::empty(),
+            Self::LocalWrite => AccessFlags::LOCAL_WRITE,
+            Self::RemoteRead => AccessFlags::REMOTE_READ,
+            Self::RemoteWrite => AccessFlags::REMOTE_WRITE,
+            Self::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
+        }
+    }
+}
+
 /// Reason why an access to memory is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]

@@ -123,14 +123,14 @@ fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone(
         Access::RemoteWrite,
         Access::RemoteAtomic,
     ] {
-        let key = register(&mut table, required_flags(access));
+        let key = register(&mut table, access.required_flags());
         let opens = |by, address, len| table.check(by, key, address, len, access).map(|_| ());
         assert_eq!(opens(BY, 0x1000, 64), Ok(()), "{access:?}");
         assert_eq!(opens(OTHER, 0x1000, 1), Err(MemoryFault::WrongDomain));
         for (address, len) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0, 8)] {
             assert_eq!(opens(BY, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
         }
-        let rest = register(&mut table, AccessFlags::all() - required_flags(access));
+        let rest = register(&mut table, AccessFlags::all() - access.required_flags());
         let refused = table.check(BY, rest, 0x1000, 1, access).map(|_| ());
         // A local read needs no right.
         let expected = match access {

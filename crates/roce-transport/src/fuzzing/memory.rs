@@ -98,14 +98,9 @@ impl Memory for Guarded {
         access: Access,
     ) -> Result<Grant, MemoryFault> {
         assert_eq!(by.pd, self.pd, "a queue pair speaks for its own domain");
-        let (needs, of_qp) = match access {
-            Access::LocalRead => (AccessFlags::empty(), AccessFlags::empty()),
-            Access::LocalWrite => (AccessFlags::LOCAL_WRITE, AccessFlags::empty()),
-            Access::RemoteRead => (AccessFlags::REMOTE_READ, AccessFlags::REMOTE_READ),
-            Access::RemoteWrite => (AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_WRITE),
-            Access::RemoteAtomic => (AccessFlags::REMOTE_ATOMIC, AccessFlags::REMOTE_ATOMIC),
-        };
-        assert!(self.allowed.contains(of_qp), "{access:?} was never allowed");
+        let needs = access.required_flags();
+        let is_allowed = self.allowed.contains(needs - AccessFlags::LOCAL_WRITE);
+        assert!(is_allowed, "{access:?} was never allowed");
         let found = self.regions.iter().position(|it| it.key == key && it.is_alive);
         let index = found.ok_or(MemoryFault::UnknownKey)?;
         let region = &self.regions[index];

@@ -1,7 +1,7 @@
 //! Packets of UC and UD that no honest peer sends: dropped, counted, and without effect on others.
 
 use roce_simnet::Rights;
-use roce_transport::{CompletionStatus, QpState};
+use roce_transport::{AccessFlags, CompletionStatus, QpState};
 use roce_wire::{Deth, KnownOpcode, Psn, Reth, Service, opcode};
 
 use crate::common::connection::{End, FIRST_PSN, Options, connect};
@@ -207,7 +207,7 @@ fn a_flood_to_a_queue_pair_without_receives_is_counted_and_hurts_no_other() {
 #[test]
 fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
     let (mut world, ends, region) = victim(Service::Uc, 2);
-    let read_only = world.nodes[1].memory.register(4096, Rights::default());
+    let read_only = world.nodes[1].memory.register(4096, AccessFlags::empty());
     let mut psn = first_psn();
     let mut forge_next = |world: &mut World, code, reth: Option<Reth>, len| {
         let mut headers = forge::headers(code, ends[1].qpn, psn);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{
-    AsyncEvent, CompletionStatus, CqHandle, QpAttributes, QpState, RemoteAddr, SendOperation,
-    SendWr, SgList, WrData,
+    AccessFlags, AsyncEvent, CompletionStatus, CqHandle, QpAttributes, QpState, RemoteAddr,
+    SendOperation, SendWr, SgList, WrData,
 };
 use roce_wire::{KnownOpcode, Qpn, opcode};
 
@@ -112,7 +112,7 @@ fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let options = Options { signal_all: false, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
     let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
-    let closed = world.nodes[1].memory.register_filled(PD, 200, Rights::default(), 70);
+    let closed = world.nodes[1].memory.register_filled(PD, 200, AccessFlags::empty(), 70);
     for wr_id in 0..3 {
         let work = SendWr { wr_id, signaled: false, ..write(closed, local) };
         ends[0].post_send(&mut world, work);

@@ -53,6 +53,11 @@ fn refused(
     assert!(!world.nodes[1].events.is_empty(), "the application is told");
 }
 
+/// All rights but one.
+fn all_but(right: AccessFlags) -> Rights {
+    (AccessFlags::ALL - right).into()
+}
+
 fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
@@ -108,12 +113,12 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
 #[test]
 fn a_right_that_the_region_does_not_give_is_refused() {
     for kind in REMOTE {
-        let rights = match kind {
-            Kind::Write | Kind::WriteImmediate => Rights { remote_write: false, ..Rights::ALL },
-            Kind::Read => Rights { remote_read: false, ..Rights::ALL },
-            _ => Rights { remote_atomic: false, ..Rights::ALL },
+        let missing = match kind {
+            Kind::Write | Kind::WriteImmediate => AccessFlags::REMOTE_WRITE,
+            Kind::Read => AccessFlags::REMOTE_READ,
+            _ => AccessFlags::REMOTE_ATOMIC,
         };
-        let (mut world, ends, target, local) = world_with_target(rights, PD);
+        let (mut world, ends, target, local) = world_with_target(all_but(missing), PD);
         let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
@@ -225,7 +230,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
     for kind in [Kind::Read, Kind::CompareSwap, Kind::FetchAdd] {
         let (mut world, ends, target, _) = world_with_target(Rights::ALL, PD);
         world.nodes[0].keep_sent = true;
-        let rights = Rights { local_write: false, ..Rights::ALL };
+        let rights = all_but(AccessFlags::LOCAL_WRITE);
         let local = world.nodes[0].memory.register_filled(PD, 4096, rights, 60);
         let remote = RemoteAddr { addr: target.address, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
@@ -242,7 +247,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
 fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let rights = Rights { local_write: false, ..Rights::ALL };
+    let rights = all_but(AccessFlags::LOCAL_WRITE);
     let target = world.nodes[1].memory.register_filled(PD, 1000, rights, 50);
     let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     ends[1].post_recv(&mut world, 1, &[sge(target, 0, 1000)]);

@@ -1,6 +1,7 @@
 //! Sequences of packets that are each sound and together senseless.
 
 use proptest::prelude::*;
+use roce_transport::AccessFlags;
 use roce_wire::{Aeth, AtomicEth, Immediate, InvalidateKey, KnownOpcode, Psn, Reth, Syndrome};
 
 use crate::common::connection::{FIRST_PSN, Options, PD, connect};
@@ -68,16 +69,10 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
         let ends = connect(&mut world, [0, 1], options);
         let regions = [0, 1].map(|node: usize| {
             let memory = &mut world.nodes[node].memory;
-            let read_only = Rights { remote_read: true, ..Rights::default() };
             [
                 memory.register_filled(PD, 1024, Rights { invalidatable: true, ..Rights::ALL }, 7),
-                memory.register_filled(PD, 1024, read_only, 8),
-                memory.register_filled(
-                    PD,
-                    1024,
-                    Rights { local_write: true, ..Rights::default() },
-                    9,
-                ),
+                memory.register_filled(PD, 1024, AccessFlags::REMOTE_READ, 8),
+                memory.register_filled(PD, 1024, AccessFlags::LOCAL_WRITE, 9),
             ]
         });
         let secret =

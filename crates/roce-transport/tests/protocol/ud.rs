@@ -2,8 +2,8 @@
 
 use roce_simnet::Rights;
 use roce_transport::{
-    Completion, CompletionStatus, Destination, PostError, QpAttributes, QpState, SendOperation,
-    SendWr, WrData,
+    AccessFlags, Completion, CompletionStatus, Destination, PostError, QpAttributes, QpState,
+    SendOperation, SendWr, WrData,
 };
 use roce_wire::{Deth, GRH_LEN, GSI_Q_KEY, PathMtu, Psn, Qpn, Service, opcode};
 
@@ -209,7 +209,7 @@ fn bad_local_memory_fails_its_request_flushes_the_others_and_sending_starts_agai
 #[test]
 fn a_receive_of_bad_memory_ends_the_queue_pair() {
     let (mut world, ends, to) = pair(UD);
-    let region = world.nodes[1].memory.register(100, Rights::default());
+    let region = world.nodes[1].memory.register(100, AccessFlags::empty());
     for wr_id in 0..3 {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 100)]);
     }
