@@ -262,6 +262,9 @@ pub enum SealError {
         /// Bytes of the segment.
         len: usize,
     },
+    /// There is no packet to seal: nothing follows the headroom, or none was written.
+    #[error("the frame has no packet behind its outer headers: write one before sealing")]
+    NoPacket,
     /// The train exceeds the length fields of IP.
     #[error("a train of {len} bytes does not fit one IP packet: make it shorter")]
     TrainTooLong {

@@ -196,8 +196,8 @@ impl Sealer {
     /// `frame` is as for [`seal`](Self::seal).
     ///
     /// # Errors
-    /// [`SealError::NoHeadroom`], [`SealError::TrainTooLong`], and
-    /// [`SealError::SegmentTooShort`] if nothing follows the headroom.
+    /// [`SealError::NoHeadroom`], [`SealError::TrainTooLong`], and [`SealError::NoPacket`] if nothing
+    /// follows the headroom.
     pub fn put_headers(
         &self,
         source_port: u16,
@@ -208,7 +208,7 @@ impl Sealer {
         let no_headroom = SealError::NoHeadroom { need: self.len(), have: frame.len() };
         let (headroom, train) = frame.split_at_mut_checked(self.len()).ok_or(no_headroom)?;
         if train.is_empty() {
-            return Err(SealError::SegmentTooShort { len: 0 });
+            return Err(SealError::NoPacket);
         }
         self.write(source_port, identification, train.len(), checksum, headroom)
     }

@@ -23,7 +23,8 @@ pub(super) struct FrameSealer<'a> {
 struct Begun<'a> {
     entry: &'a PathEntry,
     source_port: u16,
-    is_bad: bool,
+    /// Whether all packets so far were sealed.
+    sealed: Result<(), SealError>,
 }
 
 impl<'a> FrameSealer<'a> {
@@ -51,11 +52,8 @@ impl<'a> FrameSealer<'a> {
         transmit: &Transmit,
         frame: &mut [u8],
     ) -> Result<(), SealError> {
-        let nothing = SealError::SegmentTooShort { len: 0 };
-        let Begun { entry, source_port, is_bad, .. } = self.begun.take().ok_or(nothing)?;
-        if is_bad {
-            return Err(nothing);
-        }
+        let Begun { entry, source_port, sealed } = self.begun.take().ok_or(SealError::NoPacket)?;
+        sealed?;
         let checksum = match transmit.packets {
             1 => UdpChecksum::Zero,
             _ => UdpChecksum::PartialForOffload,
@@ -81,7 +79,7 @@ impl PacketSealer for FrameSealer<'_> {
                 Some(last) => entry.sealer.resume(last, source_port, *self.identification),
                 None => *self.sealing = Some(entry.sealer.begin(source_port, *self.identification)),
             }
-            Begun { entry, source_port, is_bad: false }
+            Begun { entry, source_port, sealed: Ok(()) }
         });
     }
 
@@ -107,11 +105,14 @@ impl PacketSealer for FrameSealer<'_> {
     #[inline]
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {
         if let Some(begun) = &mut self.begun {
-            let sealed = self.sealing.as_mut().map(|sealing| match payload {
-                Some(payload) => sealing.seal_around(packet, payload),
-                None => sealing.seal(packet),
-            });
-            begun.is_bad |= !matches!(sealed, Some(Ok(())));
+            let sealed = match (self.sealing.as_mut(), payload) {
+                (Some(sealing), Some(payload)) => sealing.seal_around(packet, payload),
+                (Some(sealing), None) => sealing.seal(packet),
+                (None, _) => Err(SealError::NoPacket),
+            };
+            if sealed.is_err() {
+                begun.sealed = sealed;
+            }
         }
     }
 
@@ -120,7 +121,7 @@ impl PacketSealer for FrameSealer<'_> {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
             let sealed = entry.sealer.seal_single(source_port, *self.identification, packet);
-            Begun { entry, source_port, is_bad: sealed.is_err() }
+            Begun { entry, source_port, sealed }
         });
     }
 }

@@ -237,7 +237,7 @@ fn a_mistaken_caller_of_seal_is_told_what_is_wrong() {
         seal(outer, 1, &mut vec![0; len], segment_len, UdpChecksum::Zero)
     };
     assert_eq!(seal(&outer, 41, 16), Err(SealError::NoHeadroom { need: 42, have: 41 }));
-    assert_eq!(seal(&outer, 42, 16), Err(SealError::SegmentTooShort { len: 0 }));
+    assert_eq!(seal(&outer, 42, 16), Err(SealError::NoPacket));
     assert_eq!(seal(&outer, 100, 15), Err(SealError::SegmentTooShort { len: 15 }));
     assert_eq!(seal(&outer, 42 + 20 + 12, 20), Err(SealError::SegmentTooShort { len: 12 }));
     let longest = 65535 - 28;
