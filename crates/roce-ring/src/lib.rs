@@ -107,7 +107,7 @@ pub use immediate::{Immediate, OpTag};
 pub use machine::Machine;
 pub use memory::{MemoryKind, MemorySpan};
 pub use operation::{Operation, OperationError};
-pub use plan::{OnReceive, Plan, Receive, Receives, Send, Sends, Target, WindowLanes};
+pub use plan::{OnReceive, Plan, Receive, Receives, Send, Sends, Target, WindowLanes, chunk_of};
 pub use reduce_op::{ReduceOp, UnknownReduceOp};
 pub use violation::{MachineError, Side, UsageError, Violation, ViolationKind};
 pub use window::WindowRecord;

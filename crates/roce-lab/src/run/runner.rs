@@ -8,6 +8,7 @@ mod trials;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use roce_ring::chunk_of;
 use roce_transport::SrqHandle;
 
 use super::{ChunkState, LessonRun, SectionRun};
@@ -185,11 +186,10 @@ impl Runner {
     fn chunks_of(&self, rank: usize) -> Vec<f32> {
         let Some(ring) = &self.ring else { return Vec::new() };
         let bytes = self.world.hosts()[rank].memory.bytes(ring.buffer(rank));
-        let size = self.world.hosts().len() as u64;
-        let first =
-            |chunk: u64| (chunk * (self.elements / size) + chunk.min(self.elements % size)) * 4;
+        let size = self.world.hosts().len() as u32;
+        let first = |chunk| chunk_of(self.elements, size, chunk).start as usize * size_of::<f32>();
         (0..size)
-            .filter_map(|chunk| bytes.get(first(chunk) as usize..)?.first_chunk())
+            .filter_map(|chunk| bytes.get(first(chunk)..)?.first_chunk())
             .map(|word| f32::from_ne_bytes(*word))
             .collect()
     }

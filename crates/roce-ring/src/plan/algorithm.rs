@@ -1,5 +1,7 @@
 //! The algorithms, and the chunk that each moves in each step.
 
+use std::ops::Range;
+
 use super::Plan;
 use crate::{Collective, Geometry, Operation};
 
@@ -43,6 +45,19 @@ impl Algorithm {
             Collective::Barrier => Self::Barrier,
         }
     }
+}
+
+/// Returns the elements of a chunk of a large all-reduce of `count` elements: the first ones have one
+/// element more if `ranks`, which is not 0, does not divide the count.
+///
+/// ```
+/// assert_eq!(roce_ring::chunk_of(7, 3, 0), 0..3);
+/// assert_eq!(roce_ring::chunk_of(7, 3, 2), 5..7);
+/// ```
+pub fn chunk_of(count: u64, ranks: u32, chunk: u32) -> Range<u64> {
+    let (number, size) = (u64::from(chunk), u64::from(ranks));
+    let first = number * (count / size) + number.min(count % size);
+    first..first + count / size + u64::from(number < count % size)
 }
 
 /// Elements of the vector that a step moves in a pass.
@@ -131,8 +146,8 @@ impl Plan {
         let number = u64::from(chunk);
         let (first, count) = match self.algorithm {
             Algorithm::Large => {
-                let size = u64::from(self.geometry.size());
-                (number * (count / size) + number.min(count % size), self.chunk_len(chunk))
+                let chunk = chunk_of(count, self.geometry.size(), chunk);
+                (chunk.start, chunk.end - chunk.start)
             }
             Algorithm::Gather { .. } => (number * count, count),
             Algorithm::Scatter => {
@@ -142,12 +157,6 @@ impl Plan {
             _ => (0, count),
         };
         Extent { first, count }
-    }
-
-    /// Returns the elements of a chunk of a large all-reduce.
-    pub(super) fn chunk_len(&self, chunk: u32) -> u64 {
-        let (count, size) = (self.operation.count, u64::from(self.geometry.size()));
-        count / size + u64::from(u64::from(chunk) < count % size)
     }
 
     /// Returns the number of pieces of the longest step of a pass, at least 1.

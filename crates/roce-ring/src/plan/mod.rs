@@ -8,6 +8,7 @@ mod receives;
 mod sends;
 mod window_lanes;
 
+pub use algorithm::chunk_of;
 pub use message::{OnReceive, Receive, Send, Target};
 pub use receives::Receives;
 pub use sends::Sends;
