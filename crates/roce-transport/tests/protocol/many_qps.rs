@@ -52,9 +52,10 @@ fn done(world: &World, exchanges: &[Exchange]) -> Vec<usize> {
 #[test]
 fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
     for kind in [Kind::Write, Kind::Send, Kind::Read] {
+        const EACH: usize = 8;
         let mut world = World::new(2, slow(128));
-        let exchanges = crowd(&mut world, (1, 200), OPTIONS, (kind, 8));
-        let all = 200 * 8;
+        let exchanges = crowd(&mut world, (1, 200), OPTIONS, (kind, EACH));
+        let all = 200 * EACH;
         world.run_until(|world| done(world, &exchanges).iter().sum::<usize>() >= all / 2);
         let shares = done(&world, &exchanges);
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
@@ -65,7 +66,7 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
             Kind::Read => 4,
             _ => 1,
         };
-        assert!(most - least <= a_turn, "{kind:?}: {least} to {most} of 4");
+        assert!(most - least <= a_turn, "{kind:?}: {least} to {most} of {EACH}");
         world.run_until(|world| are_done(world, &exchanges));
         exchanges.iter().for_each(|it| it.check(&world));
         let (took, ideal) = (world.now().as_nanos(), all as u64 * NANOS_EACH);
