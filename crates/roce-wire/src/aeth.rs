@@ -1,6 +1,6 @@
 //! ACK Extended Transport Header (AETH): acknowledgements and NAKs.
 
-use crate::{Layer, LenError, RnrTimer};
+use crate::{AETH_LEN, Layer, LenError, RnrTimer};
 
 /// An acknowledgement or a NAK.
 ///
@@ -186,9 +186,6 @@ const COUNTS: [u32; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 ];
-
-/// Length of an AETH on the wire, in bytes.
-pub const AETH_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {

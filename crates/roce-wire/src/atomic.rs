@@ -1,6 +1,6 @@
 //! Extension headers of atomics.
 
-use crate::{Layer, LenError};
+use crate::{ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Layer, LenError};
 
 /// Extension header of an atomic request on eight bytes of the responder's memory.
 ///
@@ -84,12 +84,6 @@ impl AtomicAckEth {
         self.original.to_be_bytes()
     }
 }
-
-/// Length of an AtomicETH on the wire, in bytes.
-pub const ATOMIC_ETH_LEN: usize = 28;
-
-/// Length of an AtomicAckETH on the wire, in bytes.
-pub const ATOMIC_ACK_ETH_LEN: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Base Transport Header (BTH): 12 bytes, first header of every packet.
 
-use crate::{KnownOpcode, Layer, LenError, Opcode, Psn, Qpn, WireError};
+use crate::{BTH_LEN, KnownOpcode, Layer, LenError, Opcode, Psn, Qpn, WireError};
 
 /// A BTH borrowed from a packet, with unchecked fields.
 ///
@@ -196,9 +196,6 @@ impl Pad {
         self.0 as usize
     }
 }
-
-/// Length of a BTH on the wire, in bytes.
-pub const BTH_LEN: usize = 12;
 
 /// The default partition, of which every port is a member.
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;

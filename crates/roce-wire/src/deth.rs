@@ -1,6 +1,6 @@
 //! Datagram Extended Transport Header (DETH).
 
-use crate::{Layer, LenError, Qpn};
+use crate::{DETH_LEN, Layer, LenError, Qpn};
 
 /// Extension header of a datagram.
 ///
@@ -50,9 +50,6 @@ impl Deth {
 
 /// Q_Key of the general services queue pair.
 pub const GSI_Q_KEY: u32 = 0x8001_0000;
-
-/// Length of a DETH on the wire, in bytes.
-pub const DETH_LEN: usize = 8;
 
 #[cfg(test)]
 mod tests {

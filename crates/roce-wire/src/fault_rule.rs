@@ -4,13 +4,14 @@
 //! `Display` writes it; [`RuleCounter`] finds the packets.
 
 mod facts;
+mod packet_kind;
 mod text;
 
 use core::time::Duration;
 
 pub use self::facts::{PacketFacts, Sender};
+pub use self::packet_kind::PacketKind;
 pub use self::text::FaultRuleError;
-use crate::KnownOpcode;
 
 /// A fault and the packets that meet it.
 ///
@@ -84,37 +85,6 @@ pub enum Which {
 pub enum FaultDirection {
     Sent,
     Received,
-}
-
-/// Kind of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PacketKind {
-    /// Any frame.
-    Any,
-    /// Requests, of all services.
-    Request,
-    /// Packets of read responses, ACKs, NAKs, and acknowledges of atomics.
-    Response,
-    /// Acknowledge packets that are no NAK.
-    Ack,
-    /// NAKs, also RNR NAKs.
-    Nak,
-    /// RNR NAKs.
-    RnrNak,
-    /// Congestion notifications.
-    Cnp,
-    /// Packets of SENDs.
-    Send,
-    /// Packets of RDMA WRITEs.
-    Write,
-    /// Requests of RDMA READs.
-    Read,
-    /// Packets of read responses.
-    ReadResponse,
-    /// Requests of atomics.
-    Atomic,
-    /// Packets of this opcode.
-    Opcode(KnownOpcode),
 }
 
 /// Finds the packets of one [`PacketSelector`] in a sequence of packets.

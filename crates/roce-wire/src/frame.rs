@@ -8,11 +8,10 @@ use etherparse::{
     IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeaderSlice, checksum::Sum16BitWords, err,
 };
 
-use self::fast_path::FastPath;
+use self::fast_path::{FastPath, USUAL_LEN, word};
 use crate::{
-    BTH_LEN, ICRC_LEN, Layer, LenError, MacAddr, Packet, ROCE_V2_PORT, Unverified, VlanTag,
-    WireError,
-    icrc::{IPV4_LEN, IPV6_LEN, IcrcPseudoHeader, TrainStart, UDP_LEN},
+    Layer, LenError, MacAddr, ROCE_V2_PORT, VlanTag, WireError,
+    icrc::{IPV4_LEN, IPV6_LEN, IcrcPseudoHeader, UDP_LEN},
     link::{self, Link},
 };
 
@@ -86,12 +85,37 @@ impl<'a> Frame<'a> {
     /// As [`parse`](Self::parse).
     #[inline]
     pub fn parse_with(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
-        match FastPath::of(bytes, options) {
-            Some(path) => Ok(path.frame()),
+        match FastPath::of(bytes, options.udp_checksum_offloaded) {
+            Some(path) => Ok(Self::of_fast_path(path)),
             None => Self::parse_any(bytes, options),
         }
     }
 
+    /// Parses a frame on the fast path.
+    #[inline]
+    fn of_fast_path(path: FastPath<'a>) -> Self {
+        let FastPath { link, header, udp, payload } = path;
+        let address = |at: usize| -> IpAddr {
+            [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
+        };
+        let ip = Ip {
+            source: address(12),
+            destination: address(16),
+            traffic_class: header[1],
+            hop_limit: header[8],
+            flow_label: 0,
+            identification: Some(word(header, 4)),
+        };
+        Self {
+            link,
+            ip,
+            source_port: word(udp, 0),
+            udp_checksum: word(udp, 6),
+            payload,
+            payload_offset: USUAL_LEN,
+            covered: IcrcPseudoHeader::ipv4(header, udp),
+        }
+    }
     fn parse_any(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
         let (link, network) = Link::split(bytes)?;
         let ip_offset = bytes.len() - network.len();
@@ -137,33 +161,6 @@ impl<'a> Frame<'a> {
             payload_offset: udp_offset + UDP_LEN,
             covered,
         })
-    }
-
-    /// Parses the packet of a frame that holds one.
-    ///
-    /// # Errors
-    /// [`WireError`] names the short or invalid header.
-    #[inline]
-    pub fn packet(&'a self) -> Result<Packet<'a, Unverified>, WireError> {
-        Packet::parse(self, None, 0, self.payload)
-            .map_err(|error| error.beneath(self.payload_offset))
-    }
-
-    /// Returns the packets in this frame, in order.
-    ///
-    /// `segment_len` is the UDP payload of each packet of a train in bytes, of which the last may be
-    /// shorter; `None`: the frame holds one packet. An invalid packet is an error in its place; the
-    /// iterator continues after it.
-    pub fn packets(&'a self, segment_len: Option<usize>) -> Packets<'a> {
-        let segment_len = segment_len.unwrap_or(self.payload.len());
-        let is_train = segment_len < self.payload.len() && segment_len >= BTH_LEN + ICRC_LEN;
-        Packets {
-            frame: self,
-            rest: Some(self.payload),
-            segment_len,
-            start: is_train.then(|| TrainStart::new(&self.covered, segment_len - ICRC_LEN)),
-            index: 0,
-        }
     }
 
     /// Source MAC address.
@@ -336,43 +333,6 @@ impl Ecn {
             0b10 => Self::Capable0,
             _ => Self::CongestionExperienced,
         }
-    }
-}
-
-/// Iterator over the packets in a frame; made by [`Frame::packets`].
-#[derive(Clone, Debug)]
-pub struct Packets<'a> {
-    frame: &'a Frame<'a>,
-    /// `None` at the end. Empty at the start for a frame without payload, which is an error and not
-    /// a train of no packets.
-    rest: Option<&'a [u8]>,
-    segment_len: usize,
-    /// For trains.
-    start: Option<TrainStart>,
-    index: u16,
-}
-
-impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Packet<'a, Unverified>, WireError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.rest.take()?;
-        let index = self.index;
-        let len = self.segment_len.min(rest.len());
-        let (segment, behind) = rest.split_at(len);
-        if !behind.is_empty() {
-            if len < BTH_LEN + ICRC_LEN {
-                return Some(Err(WireError::SegmentLen { segment_len: len }));
-            }
-            self.rest = Some(behind);
-            self.index += 1; // cannot overflow: 65535 bytes hold far fewer packets
-        }
-        let at = self.frame.payload_offset + self.frame.payload.len() - rest.len();
-        Some(
-            Packet::parse(self.frame, self.start, index, segment)
-                .map_err(|error| error.beneath(at)),
-        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! Immediate data and the key to invalidate, in the last packet of a message.
 
-use crate::{Layer, LenError};
+use crate::{IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Layer, LenError};
 
 /// Four bytes from application to application, by convention a big-endian number.
 //= rule wire-immediate: InfiniBand 9.3; rxe_hdr.h: rxe_immdt
@@ -49,12 +49,6 @@ impl InvalidateKey {
         self.0.to_be_bytes()
     }
 }
-
-/// Length of immediate data on the wire, in bytes.
-pub const IMMEDIATE_LEN: usize = 4;
-
-/// Length of an IETH on the wire, in bytes.
-pub const INVALIDATE_KEY_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {

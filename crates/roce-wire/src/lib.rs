@@ -60,6 +60,7 @@ pub mod fuzzing;
 mod gap_report;
 mod gid;
 mod grh;
+mod header_len;
 mod headers;
 mod icrc;
 mod immediate;
@@ -71,6 +72,7 @@ mod network_header;
 pub mod opcode;
 mod outer;
 mod packet;
+mod packets;
 mod payload_crc;
 mod pfc;
 mod psn;
@@ -81,39 +83,46 @@ mod seal;
 #[cfg(test)]
 mod tests;
 mod v1;
+mod vlan_tag;
 
-pub use aeth::{AETH_LEN, Aeth, Credits, NakCode, Syndrome};
-pub use atomic::{ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, AtomicAckEth, AtomicEth};
-pub use bth::{BTH_LEN, Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
+pub use aeth::{Aeth, Credits, NakCode, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::{Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
 pub use congestion_mark::mark_congestion;
-pub use deth::{DETH_LEN, Deth, GSI_Q_KEY};
+pub use deth::{Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
 pub use fault_rule::{
     FaultAction, FaultDirection, FaultRule, FaultRuleError, PacketFacts, PacketKind,
     PacketSelector, RuleCounter, SeenPacket, Sender, Which,
 };
-pub use frame::{Ecn, Frame, Packets, ParseOptions};
+pub use frame::{Ecn, Frame, ParseOptions};
 pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
 pub use gid::{Gid, GidParseError};
 pub use grh::{GRH_LEN, Grh};
+pub use header_len::{
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, BTH_LEN, DETH_LEN, IMMEDIATE_LEN,
+    INVALIDATE_KEY_LEN, RETH_LEN,
+};
 pub use headers::Headers;
 pub use icrc::{ICRC_LEN, expected_icrc, expected_icrc_v1};
-pub use immediate::{IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate, InvalidateKey};
+pub use immediate::{Immediate, InvalidateKey};
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
 pub use opcode::{
     CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, OpcodeInfo, Operation, Position, Service, Trailer,
 };
-pub use outer::{OuterHeaders, VlanTag, source_port_for};
+pub use outer::{OuterHeaders, source_port_for};
 pub use packet::{Packet, Unverified, Verified};
+pub use packets::Packets;
 pub use payload_crc::PayloadCrc;
 pub use pfc::{PFC_FRAME_LEN, PFC_PRIORITIES, PfcError, PfcFrame};
 pub use psn::Psn;
 pub use qpn::Qpn;
-pub use reth::{RETH_LEN, Reth};
+pub use reth::Reth;
 pub use rnr::RnrTimer;
 pub use seal::{Sealer, Sealing, UdpChecksum, seal};
 pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
+pub use vlan_tag::VlanTag;
 
 /// The UDP destination port of every RoCEv2 packet.
 //= rule wire-udp-port: RoCEv2, clause not known; include/rdma/ib_verbs.h: ROCE_V2_UDP_DPORT

@@ -1,6 +1,6 @@
 //! RDMA Extended Transport Header (RETH).
 
-use crate::{Layer, LenError};
+use crate::{Layer, LenError, RETH_LEN};
 
 /// The memory at the responder that a WRITE or READ accesses.
 ///
@@ -51,9 +51,6 @@ impl Reth {
         [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3]
     }
 }
-
-/// Length of a RETH on the wire, in bytes.
-pub const RETH_LEN: usize = 16;
 
 #[cfg(test)]
 mod tests {

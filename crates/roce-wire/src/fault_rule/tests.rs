@@ -4,7 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Bth, Deth, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
+use crate::{Bth, Deth, Headers, KnownOpcode, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 fn kinds() -> impl Strategy<Value = PacketKind> {
     let named = prop::sample::select(vec![
