@@ -1,0 +1,383 @@
+//! The agent of a device.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use roce_wire::PathMtu;
+use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, RejectReason};
+
+use crate::addresses::DatagramAddresses;
+use crate::config::AgentConfig;
+use crate::connection::State;
+use crate::counters::{Counters, DropReason};
+use crate::disposition::Disposition;
+use crate::error::AgentError;
+use crate::event::Event;
+use crate::listener::ListenerHandle;
+use crate::messages;
+use crate::outputs::Transmit;
+use crate::parameters::{
+    AcceptParameters, ConnectParameters, ListenParameters, RejectParameters, ResolveParameters,
+    ServiceAnswer,
+};
+use crate::queue_pair_attributes::{self, InitAttributes, RtrAttributes, RtsAttributes};
+use crate::resolution::ResolutionState;
+use crate::tables::Tables;
+use crate::{active, ending, passive, services};
+
+/// The connection manager of a device.
+///
+/// It makes and ends connections of the device's queue pairs with datagrams of queue pair 1. It has no
+/// clock and no socket: the caller passes datagrams in, takes datagrams and [`Event`]s out, and calls
+/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). `now` is the time
+/// since any fixed moment, and never goes backwards. The same calls have the same results.
+///
+/// Each connection and each resolution has a communication id, which is its handle. It lives until
+/// [`destroy`](Self::destroy), whatever the peer does.
+///
+/// # Progress
+/// Every message that waits for the peer is repeated at most 15 times: after 98 s without an answer
+/// [`Event::Unreachable`] or [`Event::Disconnected`] tells the program, unless the peer has asked for
+/// more time with MRA. Nothing waits for the peer's program longer than that but a request of it.
+#[derive(Debug)]
+pub struct Agent {
+    pub(crate) tables: Tables,
+}
+
+impl Agent {
+    /// Creates an agent without connections.
+    pub fn new(config: AgentConfig) -> Self {
+        Self { tables: Tables::new(config) }
+    }
+
+    /// Replaces the addresses that requests may be sent to.
+    pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.tables.config.local_addresses = addresses;
+    }
+
+    /// Replaces the largest path MTU of the interface.
+    pub fn set_path_mtu(&mut self, path_mtu: PathMtu) {
+        self.tables.config.path_mtu = path_mtu;
+    }
+
+    /// Takes a payload of a packet to queue pair 1.
+    pub fn handle_datagram(
+        &mut self,
+        now: Duration,
+        addresses: DatagramAddresses,
+        datagram: &[u8],
+    ) -> Disposition {
+        let tables = &mut self.tables;
+        tables.outputs.counters.received += 1;
+        let result = CmDatagram::decode(datagram)
+            .map_err(|error| DropReason::from(error).into())
+            .and_then(|datagram| handle(tables, now, addresses, &datagram));
+        let disposition = result.err().unwrap_or(Disposition::Handled);
+        match disposition {
+            Disposition::Handled => {}
+            Disposition::Stray => tables.outputs.counters.stray += 1,
+            Disposition::Dropped(reason) => tables.outputs.counters.count_drop(reason),
+        }
+        disposition
+    }
+
+    /// Answers a datagram that was [`Disposition::Stray`], and that no other agent of the host takes:
+    /// there is no listener, or no such connection. Other datagrams are not answered.
+    //= rule cm-no-listener: cm.c: cm_req_handler; cm.c: cm_sidr_req_handler
+    //# A REQ without listener is rejected with the reason 8, and a SIDR_REQ answered with the status 1.
+    pub fn answer_stray(&mut self, addresses: DatagramAddresses, datagram: &[u8]) {
+        let Ok(CmDatagram { transaction, message }) = CmDatagram::decode(datagram) else {
+            return;
+        };
+        let reply = match &message {
+            CmMessage::Req(req) => {
+                let reason = RejectReason::INVALID_SERVICE_ID;
+                messages::rej_of_req(transaction, req.local_id, reason)
+            }
+            CmMessage::SidrReq(req) => services::without_listener(addresses, transaction, req),
+            CmMessage::Dreq(dreq) => messages::drep(transaction, dreq.remote_id, dreq.local_id),
+            _ => return,
+        };
+        self.tables.outputs.send(addresses, 0, reply);
+    }
+
+    /// Returns a datagram to send, if one waits. At most 8192 wait.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.tables.outputs.next_transmit()
+    }
+
+    /// Returns true if a datagram waits to be sent.
+    pub fn has_transmit(&self) -> bool {
+        self.tables.outputs.has_transmit()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is to be called next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let tables = &self.tables;
+        let next = [
+            tables.resends.next(),
+            tables.timewaits.next(),
+            tables.kept_rejects.next_end(),
+            tables.kept_answers.next_end(),
+        ];
+        next.into_iter().flatten().min()
+    }
+
+    /// Repeats messages, gives up, and ends timewaits whose time is over.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        let tables = &mut self.tables;
+        while let Some(id) = tables.timewaits.pop_due(now) {
+            tables.leave_timewait(now, id);
+        }
+        while let Some(id) = tables.resends.pop_due(now) {
+            if tables.resolutions.contains_key(&id) {
+                services::handle_timeout(tables, now, id);
+            } else {
+                ending::handle_timeout(tables, now, id);
+            }
+        }
+        tables.kept_rejects.handle_timeout(now);
+        tables.kept_answers.handle_timeout(now);
+    }
+
+    /// Returns the next event, if one waits.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.tables.outputs.next_event()?;
+        let id = event.id();
+        if let Some(it) = self.tables.connections.get_mut(&id) {
+            it.is_reported |=
+                matches!(event, Event::ConnectRequest { .. } | Event::ConnectResponse { .. });
+            if let Event::ConnectRequest { listener, .. } = &event {
+                it.backlog_of = None;
+                self.tables.listeners.remove_waiting(*listener);
+            }
+        }
+        if let Event::ServiceRequest { listener, .. } = &event
+            && let Some(it) = self.tables.resolutions.get_mut(&id)
+            && let ResolutionState::Received { backlog_of, .. } = &mut it.state
+        {
+            *backlog_of = None;
+            self.tables.listeners.remove_waiting(*listener);
+        }
+        Some(event)
+    }
+
+    /// Waits for requests to a port.
+    ///
+    /// # Errors
+    /// The port is 0, or has a listener for an address in common.
+    pub fn listen(&mut self, parameters: &ListenParameters) -> Result<ListenerHandle, AgentError> {
+        self.tables.listeners.add(parameters)
+    }
+
+    /// Ends a listener. Requests whose event was not taken are refused; other connections go on.
+    pub fn close_listener(&mut self, now: Duration, listener: ListenerHandle) {
+        let tables = &mut self.tables;
+        if !tables.listeners.remove(listener) {
+            return;
+        }
+        for id in tables.waiting_requests(listener) {
+            ending::destroy(tables, now, id);
+            services::destroy(tables, now, id);
+        }
+    }
+
+    /// Asks for a connection: sends a REQ until it is answered. Returns the connection.
+    ///
+    /// # Errors
+    /// Too much private data, addresses of two versions, or no communication id left.
+    pub fn connect(
+        &mut self,
+        now: Duration,
+        parameters: &ConnectParameters<'_>,
+    ) -> Result<CommunicationId, AgentError> {
+        active::connect(&mut self.tables, now, parameters)
+    }
+
+    /// Accepts a request: sends a REP until it is answered.
+    ///
+    /// # Errors
+    /// The connection waits for nothing like that, or too much private data.
+    pub fn accept(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        parameters: &AcceptParameters<'_>,
+    ) -> Result<(), AgentError> {
+        passive::accept(&mut self.tables, now, id, parameters)
+    }
+
+    /// Confirms the peer's response: sends an RTU, with at most 224 bytes for the peer's program. The
+    /// connection is established.
+    ///
+    /// # Errors
+    /// The connection waits for nothing like that, or too much private data.
+    pub fn establish(
+        &mut self,
+        id: CommunicationId,
+        private_data: &[u8],
+    ) -> Result<(), AgentError> {
+        active::establish(&mut self.tables, id, private_data)
+    }
+
+    /// Establishes an accepted connection whose RTU has not arrived, because the peer's queue pair has
+    /// sent something; as `rdma_notify`.
+    ///
+    /// # Errors
+    /// The connection does not wait for an RTU.
+    pub fn communication_established(&mut self, id: CommunicationId) -> Result<(), AgentError> {
+        self.tables.for_call(id, |state| state == State::RepSent)?;
+        passive::become_established(&mut self.tables, id);
+        Ok(())
+    }
+
+    /// Refuses a request, or a response, with a REJ. The connection is over.
+    ///
+    /// # Errors
+    /// The connection waits for nothing like that, or too much private data.
+    pub fn reject(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        parameters: &RejectParameters<'_>,
+    ) -> Result<(), AgentError> {
+        ending::reject(&mut self.tables, now, id, parameters)
+    }
+
+    /// Ends a connection with DREQ, or confirms with DREP that the peer has ended it.
+    ///
+    /// # Errors
+    /// The connection is not established.
+    pub fn disconnect(&mut self, now: Duration, id: CommunicationId) -> Result<(), AgentError> {
+        ending::disconnect(&mut self.tables, now, id)
+    }
+
+    /// Asks for the queue pair of a datagram service: sends a SIDR_REQ until it is answered. Returns the
+    /// resolution.
+    ///
+    /// # Errors
+    /// Too much private data, addresses of two versions, or no communication id left.
+    pub fn resolve(
+        &mut self,
+        now: Duration,
+        parameters: &ResolveParameters<'_>,
+    ) -> Result<CommunicationId, AgentError> {
+        services::resolve(&mut self.tables, now, parameters)
+    }
+
+    /// Answers the request for a datagram service. The answer is kept for 70 s, and sent again if the
+    /// request arrives again.
+    ///
+    /// # Errors
+    /// The resolution waits for nothing like that, or too much private data.
+    pub fn answer(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        answer: &ServiceAnswer<'_>,
+    ) -> Result<(), AgentError> {
+        services::answer(&mut self.tables, now, id, answer)
+    }
+
+    /// Gives up a connection or resolution in any state, and tells the peer. No event follows.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn destroy(&mut self, now: Duration, id: CommunicationId) -> Result<(), AgentError> {
+        if self.tables.resolutions.contains_key(&id) {
+            services::destroy(&mut self.tables, now, id);
+        } else {
+            self.tables.for_call(id, |_| true)?;
+            ending::destroy(&mut self.tables, now, id);
+        }
+        Ok(())
+    }
+
+    /// Returns the attributes for INIT of the connection's queue pair.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn init_attributes(&self, id: CommunicationId) -> Result<InitAttributes, AgentError> {
+        queue_pair_attributes::init(&self.tables, id)
+    }
+
+    /// Returns the attributes for RTR of the connection's queue pair.
+    ///
+    /// # Errors
+    /// The peer has not answered, or the connection has ended.
+    pub fn rtr_attributes(&self, id: CommunicationId) -> Result<RtrAttributes, AgentError> {
+        queue_pair_attributes::rtr(&self.tables, id)
+    }
+
+    /// Returns the attributes for RTS of the connection's queue pair.
+    ///
+    /// # Errors
+    /// The peer has not answered, or the connection has ended.
+    pub fn rts_attributes(&self, id: CommunicationId) -> Result<RtsAttributes, AgentError> {
+        queue_pair_attributes::rts(&self.tables, id)
+    }
+
+    /// Returns the counters.
+    pub fn counters(&self) -> &Counters {
+        &self.tables.outputs.counters
+    }
+
+    /// Returns what the agent keeps.
+    pub fn usage(&self) -> AgentUsage {
+        let tables = &self.tables;
+        AgentUsage {
+            listeners: tables.listeners.len(),
+            connections: tables.connections.len(),
+            resolutions: tables.resolutions.len(),
+            unanswered_requests: tables.unanswered_requests,
+            timewaits: tables.timewaits.len(),
+            kept_replies: tables.kept_rejects.len() + tables.kept_answers.len(),
+            timers: tables.resends.len(),
+            remote_names: tables.remote_names.len(),
+        }
+    }
+}
+
+fn handle(
+    tables: &mut Tables,
+    now: Duration,
+    addresses: DatagramAddresses,
+    datagram: &CmDatagram,
+) -> Result<(), Disposition> {
+    let transaction = datagram.transaction;
+    match &datagram.message {
+        CmMessage::Req(it) => passive::handle_req(tables, now, addresses, transaction, it),
+        CmMessage::Rep(it) => active::handle_rep(tables, now, addresses, transaction, it),
+        CmMessage::Rtu(it) => passive::handle_rtu(tables, addresses, it),
+        CmMessage::Mra(it) => active::handle_mra(tables, now, addresses, it),
+        CmMessage::Rej(it) => ending::handle_rej(tables, now, addresses, it),
+        CmMessage::Dreq(it) => ending::handle_dreq(tables, now, addresses, transaction, it),
+        CmMessage::Drep(it) => ending::handle_drep(tables, now, addresses, it),
+        CmMessage::SidrReq(it) => {
+            services::handle_sidr_req(tables, now, addresses, transaction, it)
+        }
+        CmMessage::SidrRep(it) => services::handle_sidr_rep(tables, addresses, it),
+        CmMessage::Lap(_) | CmMessage::Apr(_) => Err(DropReason::AlternatePath.into()),
+    }
+}
+
+/// What an agent keeps: numbers of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentUsage {
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections, destroyed ones that still end their exchange included.
+    pub connections: usize,
+    /// Resolutions.
+    pub resolutions: usize,
+    /// Requests that wait for the program's answer.
+    pub unanswered_requests: usize,
+    /// Connections in timewait.
+    pub timewaits: usize,
+    /// Replies for repeated requests.
+    pub kept_replies: usize,
+    /// Messages that are repeated.
+    pub timers: usize,
+    /// Peers' names for connections and their queue pairs.
+    pub remote_names: usize,
+}

@@ -1,0 +1,266 @@
+//! Everything that an agent knows, and what all messages and calls do with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use roce_wire::Psn;
+use roce_wire::management::{CommunicationId, RejectReason};
+
+use crate::addresses::DatagramAddresses;
+use crate::config::AgentConfig;
+use crate::connection::{Connection, Resend, Role, State};
+use crate::counters::DropReason;
+use crate::disposition::Disposition;
+use crate::duplicates::{KeptReplies, RemoteKey, RemoteNames};
+use crate::error::AgentError;
+use crate::event::Event;
+use crate::identifier::Identifiers;
+use crate::limits::{KEPT_ANSWER_TIME, KEPT_REJECT_TIME, MAX_TIMEWAITS};
+use crate::listener::{ListenerHandle, Listeners};
+use crate::messages;
+use crate::outputs::{Bytes, Outputs};
+use crate::random::Random;
+use crate::resolution::{Resolution, ServiceKey};
+use crate::timers::{Timers, wait_of};
+
+/// Everything that an agent knows.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) config: AgentConfig,
+    pub(crate) identifiers: Identifiers,
+    random: Random,
+    next_transaction: u64,
+    pub(crate) connections: BTreeMap<CommunicationId, Connection>,
+    pub(crate) resolutions: BTreeMap<CommunicationId, Resolution>,
+    pub(crate) listeners: Listeners,
+    pub(crate) remote_names: RemoteNames,
+    /// Replies to REQs, by the peer's name for the connection, and the transaction.
+    pub(crate) kept_rejects: KeptReplies<(RemoteKey, u64)>,
+    /// Replies to SIDR_REQs.
+    pub(crate) kept_answers: KeptReplies<ServiceKey>,
+    /// SIDR_REQs that wait for the program's answer.
+    pub(crate) service_requests: BTreeMap<ServiceKey, CommunicationId>,
+    /// When messages are repeated.
+    pub(crate) resends: Timers<CommunicationId>,
+    pub(crate) timewaits: Timers<CommunicationId>,
+    /// REQs and SIDR_REQs that wait for the program's answer.
+    pub(crate) unanswered_requests: usize,
+    pub(crate) outputs: Outputs,
+}
+
+impl Tables {
+    pub(crate) fn new(config: AgentConfig) -> Self {
+        let mut random = Random::new(config.seed);
+        Self {
+            identifiers: Identifiers::new(config.id_prefix & 0xfff, &mut random),
+            next_transaction: random.number(),
+            random,
+            config,
+            connections: BTreeMap::new(),
+            resolutions: BTreeMap::new(),
+            listeners: Listeners::new(),
+            remote_names: RemoteNames::new(),
+            kept_rejects: KeptReplies::new(KEPT_REJECT_TIME),
+            kept_answers: KeptReplies::new(KEPT_ANSWER_TIME),
+            service_requests: BTreeMap::new(),
+            resends: Timers::new(),
+            timewaits: Timers::new(),
+            unanswered_requests: 0,
+            outputs: Outputs::default(),
+        }
+    }
+
+    /// Returns a number for an exchange that we begin.
+    pub(crate) fn new_transaction(&mut self) -> u64 {
+        self.next_transaction = self.next_transaction.wrapping_add(1);
+        self.next_transaction
+    }
+
+    pub(crate) fn new_psn(&mut self) -> Psn {
+        Psn::wrapping(self.random.number() as u32)
+    }
+
+    /// Returns the time that peers have to answer.
+    //= rule cm-resend-times: cma.c: cma_connect_ib; cm.c: ib_send_cm_req
+    //# The active side repeats its messages after twice the packet life time and the response timeout of its
+    //# peer.
+    pub(crate) fn answer_time(&self) -> Duration {
+        2 * wait_of(self.config.packet_life_time) + wait_of(self.config.response_timeout)
+    }
+
+    /// Returns the connection that a message is for, which is not over.
+    pub(crate) fn find(
+        &self,
+        addresses: DatagramAddresses,
+        local_id: CommunicationId,
+        remote_id: CommunicationId,
+    ) -> Result<CommunicationId, Disposition> {
+        if !self.identifiers.owns(local_id) {
+            return Err(Disposition::Stray);
+        }
+        let connection = self
+            .connections
+            .get(&local_id)
+            .filter(|it| it.state != State::Idle && it.remote.is_none_or(|it| it.id == remote_id));
+        match connection {
+            None => Err(DropReason::UnknownId.into()),
+            Some(it) if it.addresses.remote != addresses.remote => {
+                Err(DropReason::WrongSource.into())
+            }
+            Some(_) => Ok(local_id),
+        }
+    }
+
+    /// Returns the connection `id` for a call of the program.
+    ///
+    /// # Errors
+    /// There is none, or none in a state that `allows`.
+    pub(crate) fn for_call(
+        &self,
+        id: CommunicationId,
+        allows: impl Fn(State) -> bool,
+    ) -> Result<&Connection, AgentError> {
+        let connection = self.connections.get(&id).filter(|it| !it.is_destroyed);
+        let connection = connection.ok_or(AgentError::UnknownId(id))?;
+        let state = connection.state;
+        if allows(state) {
+            Ok(connection)
+        } else {
+            Err(AgentError::WrongState { id, state: state.name() })
+        }
+    }
+
+    /// Returns the requests in the backlog of a listener.
+    pub(crate) fn waiting_requests(&self, listener: ListenerHandle) -> Vec<CommunicationId> {
+        let connections = self.connections.iter().filter(|(_, it)| it.backlog_of == Some(listener));
+        let resolutions = self.resolutions.iter().filter(|(_, it)| it.is_waiting_for(listener));
+        connections.map(|(id, _)| *id).chain(resolutions.map(|(id, _)| *id)).collect()
+    }
+
+    /// Sends a message of the connection `id` once.
+    pub(crate) fn send_once(&mut self, id: CommunicationId, datagram: Bytes) {
+        if let Some(it) = self.connections.get(&id) {
+            self.outputs.send(it.addresses, it.traffic_class, datagram);
+        }
+    }
+
+    /// Repeats `datagram` until the peer answers, for the first time after the time for an answer.
+    pub(crate) fn repeat_until_answered(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        datagram: Bytes,
+    ) {
+        if let Some(it) = self.connections.get_mut(&id) {
+            let every = it.answer_time;
+            it.sent = Some(datagram);
+            it.resend = Some(Resend { every, left: it.max_retries, is_lengthened: false });
+            self.resends.set(id, now + every);
+        }
+    }
+
+    /// Sends `datagram`, and again until the peer answers.
+    pub(crate) fn send_until_answered(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        datagram: Bytes,
+    ) {
+        self.send_once(id, datagram.clone());
+        self.repeat_until_answered(now, id, datagram);
+    }
+
+    /// Stops repeating the last message.
+    pub(crate) fn stop_resending(&mut self, id: CommunicationId) {
+        self.resends.cancel(id);
+        if let Some(it) = self.connections.get_mut(&id) {
+            it.resend = None;
+        }
+    }
+
+    /// Tells the program about a connection, unless that was destroyed.
+    pub(crate) fn tell(&mut self, event: Event) {
+        if self.connections.get(&event.id()).is_some_and(|it| !it.is_destroyed) {
+            self.outputs.raise(event);
+        }
+    }
+
+    /// Tells the program once that the connection has ended.
+    pub(crate) fn tell_disconnected(&mut self, id: CommunicationId) {
+        if let Some(it) = self.connections.get_mut(&id)
+            && !it.is_end_reported
+        {
+            it.is_end_reported = true;
+            self.tell(Event::Disconnected { id });
+        }
+    }
+
+    /// The program has answered a request, or has no more interest in it.
+    pub(crate) fn settle_request(&mut self, id: CommunicationId) {
+        if let Some(it) = self.connections.get_mut(&id)
+            && it.is_unanswered
+        {
+            it.is_unanswered = false;
+            self.unanswered_requests -= 1;
+        }
+    }
+
+    /// Ends the exchange with the peer, but keeps the names of both ends for a while.
+    pub(crate) fn enter_timewait(&mut self, now: Duration, id: CommunicationId) {
+        self.stop_resending(id);
+        let Some(it) = self.connections.get_mut(&id) else { return };
+        it.sent = None;
+        it.state = State::Timewait;
+        if let (Some(remote), Some(qpn)) = (it.remote, it.remote_qpn) {
+            self.remote_names.remove_queue_pair(remote.ca_guid, qpn, id);
+        }
+        self.timewaits.set(id, now + it.timewait());
+        if self.timewaits.len() > MAX_TIMEWAITS
+            && let Some(first) = self.timewaits.pop_first()
+        {
+            self.outputs.counters.timewait_dropped += 1;
+            self.leave_timewait(now, first);
+        }
+    }
+
+    /// Ends the timewait of a connection whose timer was taken.
+    pub(crate) fn leave_timewait(&mut self, now: Duration, id: CommunicationId) {
+        if self.connections.get(&id).is_some_and(|it| it.is_end_reported) {
+            self.tell(Event::TimewaitExit { id });
+        }
+        self.become_idle(now, id, None);
+    }
+
+    /// Ends a connection. Repetitions of the request of a peer that never took our REP are answered
+    /// with `reject`, or as stale.
+    pub(crate) fn become_idle(
+        &mut self,
+        now: Duration,
+        id: CommunicationId,
+        reject: Option<Bytes>,
+    ) {
+        self.stop_resending(id);
+        self.timewaits.cancel(id);
+        let Some(it) = self.connections.get_mut(&id) else { return };
+        it.sent = None;
+        it.state = State::Idle;
+        if let Some(remote) = it.remote {
+            self.remote_names.remove_id(remote, id);
+            if let Some(qpn) = it.remote_qpn {
+                self.remote_names.remove_queue_pair(remote.ca_guid, qpn, id);
+            }
+            if it.role == Role::Passive && !it.is_confirmed {
+                let stale = RejectReason::STALE_CONNECTION;
+                let reply = reject
+                    .unwrap_or_else(|| messages::rej_of_req(it.transaction, remote.id, stale));
+                if self.kept_rejects.keep(now, (remote, it.transaction), reply) {
+                    self.outputs.counters.kept_reply_dropped += 1;
+                }
+            }
+        }
+        if it.is_destroyed {
+            self.connections.remove(&id);
+            self.identifiers.release(id);
+        }
+    }
+}

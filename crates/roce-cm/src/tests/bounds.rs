@@ -1,0 +1,167 @@
+//! What an agent keeps is bounded, and what exceeds it is counted.
+
+use std::time::Duration;
+
+use roce_wire::Qpn;
+use roce_wire::management::{
+    CmDatagram, CmMessage, CmaHeader, CommunicationId, Dreq, PortSpace, Req, ServiceId, SidrReq,
+};
+
+use crate::{
+    AcceptParameters, Agent, AgentConfig, DatagramAddresses, Disposition, DropReason, Event,
+    KEPT_ANSWER_TIME, ListenParameters, MAX_KEPT_REPLIES, MAX_REQUESTS, MAX_TIMEWAITS,
+    MAX_TRANSMITS, RejectParameters, ServiceAnswer,
+};
+
+const NOW: Duration = Duration::ZERO;
+
+fn addresses() -> DatagramAddresses {
+    DatagramAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() }
+}
+
+fn agent(backlog: u32) -> Agent {
+    let local = addresses().local;
+    let mut agent = Agent::new(AgentConfig::new(1, 1, vec![local]));
+    for space in [PortSpace::TCP, PortSpace::UDP] {
+        let listen = ListenParameters { space, port: 7, address: local, backlog };
+        agent.listen(&listen).unwrap();
+    }
+    agent
+}
+
+fn header() -> [u8; 36] {
+    CmaHeader::new(9, addresses().remote, addresses().local).unwrap().to_bytes()
+}
+
+/// The REQ with this number, each of another device.
+fn req(number: u32) -> CmMessage {
+    let mut req = Req {
+        local_id: CommunicationId(number),
+        service_id: ServiceId::from_port(PortSpace::TCP, 7),
+        local_ca_guid: u64::from(number) + 2,
+        local_qpn: Qpn::new(0x22).unwrap(),
+        path_mtu: 3,
+        ..Req::default()
+    };
+    req.private_data[..36].copy_from_slice(&header());
+    CmMessage::Req(req)
+}
+
+fn sidr_req(number: u32) -> CmMessage {
+    let mut req = SidrReq {
+        request_id: CommunicationId(number),
+        service_id: ServiceId::from_port(PortSpace::UDP, 7),
+        ..SidrReq::default()
+    };
+    req.private_data[..36].copy_from_slice(&header());
+    CmMessage::SidrReq(req)
+}
+
+fn handle(agent: &mut Agent, message: CmMessage) -> Disposition {
+    let datagram = CmDatagram { transaction: 1, message }.encode();
+    agent.handle_datagram(NOW, addresses(), &datagram)
+}
+
+#[test]
+fn a_full_backlog_drops_requests_until_the_program_takes_one() {
+    for make in [req, sidr_req] {
+        let mut agent = agent(2);
+        let answers = [1, 2, 3].map(|number| handle(&mut agent, make(number)));
+        let full = Disposition::Dropped(DropReason::BacklogFull);
+        assert_eq!(answers, [Disposition::Handled, Disposition::Handled, full]);
+        agent.poll_event().unwrap();
+        assert_eq!(handle(&mut agent, make(3)), Disposition::Handled);
+        assert_eq!(handle(&mut agent, make(4)), full);
+        assert_eq!(agent.counters().dropped(DropReason::BacklogFull), 2);
+    }
+}
+
+#[test]
+fn requests_without_answer_are_bounded() {
+    let mut agent = agent(0);
+    let mut ids = Vec::new();
+    for number in 0..MAX_REQUESTS as u32 {
+        assert_eq!(
+            handle(&mut agent, [req, sidr_req][number as usize % 2](number)),
+            Disposition::Handled
+        );
+        ids.push(agent.poll_event().unwrap().id());
+    }
+    assert_eq!(agent.usage().unanswered_requests, MAX_REQUESTS);
+    let full = Disposition::Dropped(DropReason::RequestsFull);
+    assert_eq!([req, sidr_req].map(|make| handle(&mut agent, make(1 << 20))), [full; 2]);
+    agent.accept(NOW, ids[0], &AcceptParameters::new(Qpn::new(0x11).unwrap())).unwrap();
+    assert_eq!(handle(&mut agent, req(1 << 20)), Disposition::Handled);
+    assert_eq!(handle(&mut agent, sidr_req(1 << 20)), full);
+    agent.answer(NOW, ids[1], &ServiceAnswer::rejected()).unwrap();
+    assert_eq!(handle(&mut agent, sidr_req(1 << 20)), Disposition::Handled);
+    assert_eq!(agent.usage().unanswered_requests, MAX_REQUESTS);
+}
+
+#[test]
+fn kept_replies_are_bounded_and_end() {
+    let mut agent = agent(0);
+    for number in 0..MAX_KEPT_REPLIES as u32 + 1 {
+        handle(&mut agent, sidr_req(number));
+        let id = agent.poll_event().unwrap().id();
+        agent.answer(NOW, id, &ServiceAnswer::rejected()).unwrap();
+        handle(&mut agent, req(number));
+        let id = agent.poll_event().unwrap().id();
+        agent.reject(NOW, id, &RejectParameters::new()).unwrap();
+        agent.destroy(NOW, id).unwrap();
+        while agent.poll_transmit().is_some() {}
+    }
+    assert_eq!(agent.usage().kept_replies, 2 * MAX_KEPT_REPLIES);
+    assert_eq!(agent.counters().kept_reply_dropped, 2);
+    // The oldest is a new request again, the others are answered without the program.
+    for make in [req, sidr_req] {
+        handle(&mut agent, make(1));
+        assert_eq!(agent.poll_event(), None);
+        assert!(agent.poll_transmit().is_some());
+        handle(&mut agent, make(0));
+        assert!(agent.poll_event().is_some());
+    }
+    agent.handle_timeout(KEPT_ANSWER_TIME - Duration::from_nanos(1));
+    assert_eq!(agent.usage().kept_replies, 2 * MAX_KEPT_REPLIES);
+    agent.handle_timeout(KEPT_ANSWER_TIME);
+    assert_eq!(agent.usage().kept_replies, MAX_KEPT_REPLIES);
+}
+
+#[test]
+fn timewaits_are_bounded_and_the_first_ends_early() {
+    let mut agent = agent(0);
+    let qpn = Qpn::new(0x11).unwrap();
+    let mut first = None;
+    for number in 0..=MAX_TIMEWAITS as u32 {
+        handle(&mut agent, req(number));
+        let id = agent.poll_event().unwrap().id();
+        first.get_or_insert(id);
+        agent.accept(NOW, id, &AcceptParameters::new(qpn)).unwrap();
+        let local_id = CommunicationId(number);
+        let dreq = Dreq { local_id, remote_id: id, remote_qpn: qpn, ..Dreq::default() };
+        handle(&mut agent, CmMessage::Dreq(dreq));
+        assert_eq!(agent.poll_event(), Some(Event::Disconnected { id }));
+        assert_eq!(agent.usage().timewaits, number as usize);
+        agent.disconnect(NOW, id).unwrap();
+        while agent.poll_transmit().is_some() {}
+    }
+    assert_eq!(agent.usage().timewaits, MAX_TIMEWAITS);
+    assert_eq!(agent.counters().timewait_dropped, 1);
+    assert!(matches!(agent.poll_event(), Some(Event::TimewaitExit { .. })));
+}
+
+#[test]
+fn datagrams_that_wait_to_be_sent_are_bounded() {
+    let mut agent = agent(0);
+    let dreq = |number| {
+        let (local_id, remote_id) = (CommunicationId(number), CommunicationId(1));
+        CmMessage::Dreq(Dreq { local_id, remote_id, ..Dreq::default() })
+    };
+    for number in 0..MAX_TRANSMITS as u32 + 5 {
+        handle(&mut agent, dreq(number));
+    }
+    assert_eq!(agent.counters().transmit_dropped, 5);
+    assert_eq!(std::iter::from_fn(|| agent.poll_transmit()).count(), MAX_TRANSMITS);
+    assert_eq!(agent.counters().sent, MAX_TRANSMITS as u64);
+    assert!(!agent.has_transmit());
+}

@@ -1,0 +1,7 @@
+//! Two agents in virtual time, and one that receives anything.
+
+mod bounds;
+mod corpora;
+mod pair_scripts;
+mod rxe_bytes;
+mod single_messages;
