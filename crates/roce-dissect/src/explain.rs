@@ -1,9 +1,11 @@
 //! Explains how a receiver in the observed state handles a packet.
 
 mod congestion;
+mod reasons;
 
 use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
 
+use self::reasons::Reasons;
 use crate::{
     Checksum, DisplayDuration, Finding, FlowState, Icrc, Packet, PacketKind, Roce, Severity,
 };
@@ -60,16 +62,6 @@ impl Packet<'_> {
             }
         };
         Explanation { action, verdict, reasons: reasons.0 }
-    }
-}
-
-/// Results of the checks so far.
-#[derive(Default)]
-struct Reasons(Vec<String>);
-
-impl Reasons {
-    fn say(&mut self, text: impl Into<String>) {
-        self.0.push(text.into());
     }
 }
 

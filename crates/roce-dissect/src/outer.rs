@@ -92,7 +92,10 @@ impl<'a> Outer<'a> {
             link::IPV4 => Network::parse_v4(frame.bytes, wire_len, link.len, findings),
             link::IPV6 => Network::parse_v6(frame.bytes, wire_len, link.len, findings),
             ROCE_V1_ETHER_TYPE => return parse_v1(frame.bytes, wire_len, link.len, findings),
-            link::MAC_CONTROL => return pause::parse(frame.bytes, &link, findings),
+            link::MAC_CONTROL => {
+                let pause = pause::parse(frame.bytes, &link, findings);
+                return pause.map_or(Self::Other(Other::Broken), Self::Pause);
+            }
             ether_type => return Self::Other(Other::EtherType(ether_type)),
         };
         match parsed {

@@ -3,11 +3,10 @@
 use roce_wire::{Layer, LenError};
 
 use crate::link::Link;
-use crate::outer::Outer;
-use crate::{Finding, Other, Pause, PauseKind};
+use crate::{Finding, Pause, PauseKind};
 
-/// Parses a MAC control frame.
-pub(crate) fn parse<'a>(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) -> Outer<'a> {
+/// Parses a MAC control frame and adds errors to `findings`; `None` for a broken one.
+pub(crate) fn parse(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) -> Option<Pause> {
     let bytes = &frame[link.len..];
     let kind = match bytes {
         [0x00, 0x01, q0, q1, ..] => PauseKind::All { quanta: u16::from_be_bytes([*q0, *q1]) },
@@ -26,11 +25,11 @@ pub(crate) fn parse<'a>(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) 
             let need = if bytes.first() == Some(&1) { 4 + PRIORITY_TIMES_LEN } else { 4 };
             let short = LenError::new(Layer::Ethernet, need, bytes.len()).beneath(link.len);
             findings.push(Finding::Wire(short.into()));
-            return Outer::Other(Other::Broken);
+            return None;
         }
         [o0, o1, ..] => PauseKind::Unknown { opcode: u16::from_be_bytes([*o0, *o1]) },
     };
-    Outer::Pause(Pause { source: link.source, offset: link.len, kind })
+    Some(Pause { source: link.source, offset: link.len, kind })
 }
 
 /// Bytes of eight pause times, one for each priority.

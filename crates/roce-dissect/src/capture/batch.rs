@@ -1,6 +1,6 @@
 //! Frames of one read, for analysis in several threads.
 
-use super::{Event, Found};
+use super::event::{Event, Found};
 
 /// Frames from [`Capture::next_batch`](crate::Capture::next_batch) with their memory. Another
 /// thread may process a batch while the capture is read. A batch is refilled without a new

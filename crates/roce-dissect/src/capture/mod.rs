@@ -7,6 +7,7 @@
 
 mod batch;
 mod buffer;
+mod event;
 mod pcap;
 mod pcapng;
 
@@ -15,9 +16,10 @@ use std::io::{self, Read};
 
 pub use self::batch::Batch;
 use self::buffer::{Buffer, Halt};
+use self::event::Found;
+pub use self::event::{Damage, DamageKind, Event};
 use self::pcap::Pcap;
 use self::pcapng::PcapNg;
-use crate::{LinkType, RawFrame, Timestamp};
 
 /// A reader of capture files, frame by frame, in bounded memory.
 ///
@@ -51,65 +53,6 @@ pub struct Capture<R> {
 enum Format {
     Pcap(Pcap),
     PcapNg(PcapNg),
-}
-
-/// Next item of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// A frame.
-    Frame(RawFrame<'a>),
-    /// A damaged part of the file; reading continues after it.
-    Damage(Damage),
-}
-
-/// A damaged part of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Kind of the damage.
-    pub kind: DamageKind,
-    /// Bytes skipped up to the next intact part or the end of the file.
-    pub skipped: u64,
-}
-
-/// Kind of damage to a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DamageKind {
-    /// The file ends within a packet or block.
-    Cut,
-    /// A packet header has an impossible value.
-    PacketHeader,
-    /// A block length is impossible, or not repeated at the end of the block.
-    BlockLength,
-    /// A block is too short for its fields.
-    BlockContent,
-    /// A packet names an interface that was not described.
-    Interface(u32),
-    /// The section has more than 65 536 interfaces.
-    TooManyInterfaces,
-    /// A section has an unknown byte order or version.
-    Section,
-}
-
-/// A parsed item; frames refer to the buffer memory.
-#[derive(Clone, Copy, Debug)]
-enum Found {
-    Frame(Place),
-    Damage(Damage),
-}
-
-/// Position of a frame in the buffer memory, with its metadata.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    number: u64,
-    time: Timestamp,
-    link: LinkType,
-    original_len: u32,
-    /// Offset of the first byte.
-    at: usize,
-    len: usize,
 }
 
 /// Reason why a file cannot be read as a capture.
@@ -244,45 +187,12 @@ impl<R: Read> Capture<R> {
     }
 }
 
-impl Found {
-    /// Converts to an event with the bytes of the frame in `memory`.
-    fn event<'a>(&self, memory: &'a [u8]) -> Event<'a> {
-        match *self {
-            Self::Damage(damage) => Event::Damage(damage),
-            Self::Frame(Place { number, time, link, original_len, at, len }) => {
-                let bytes = &memory[at..at + len];
-                let segment_len = None;
-                Event::Frame(RawFrame { number, time, link, original_len, bytes, segment_len })
-            }
-        }
-    }
-}
-
 impl From<Halt> for io::Error {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Io(error) => error,
             // Frames are lent only while a batch is filled.
             Halt::Lent => Self::other("frames of the capture are lent out"),
-        }
-    }
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the file is damaged at byte {}: ", self.offset)?;
-        match self.kind {
-            DamageKind::Cut => f.write_str("it ends within a packet")?,
-            DamageKind::PacketHeader => f.write_str("a packet header has an impossible value")?,
-            DamageKind::BlockLength => f.write_str("a block length is impossible")?,
-            DamageKind::BlockContent => f.write_str("a block is too short for its fields")?,
-            DamageKind::Interface(number) => write!(f, "interface {number} was not described")?,
-            DamageKind::TooManyInterfaces => f.write_str("too many interfaces")?,
-            DamageKind::Section => f.write_str("a section of unknown byte order or version")?,
-        }
-        match self.skipped {
-            0 => Ok(()),
-            skipped => write!(f, "; {skipped} bytes skipped"),
         }
     }
 }
@@ -303,9 +213,6 @@ impl fmt::Display for NotACapture {
         }
     }
 }
-
-/// Maximum length of a frame, as in libpcap. A longer one is a sign of damage.
-const MAX_FRAME_LEN: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::buffer::{Buffer, Halt};
-use super::{Damage, DamageKind, Found, MAX_FRAME_LEN, Place};
+use super::event::{Damage, DamageKind, Found, MAX_FRAME_LEN, Place};
 use crate::{LinkType, Timestamp};
 
 /// Parser of a pcap file.

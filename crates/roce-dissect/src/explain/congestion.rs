@@ -2,7 +2,7 @@
 
 use roce_wire::{Ecn, Headers};
 
-use super::Reasons;
+use super::reasons::Reasons;
 use crate::{Finding, Packet};
 
 /// Adds what the findings about congestion say, and BECN.
