@@ -1,6 +1,7 @@
 //! `roce allreduce` and the other collectives over a ring, measured as nccl-tests does.
 
 mod bench;
+mod case;
 mod info;
 mod input_data;
 mod job;
@@ -60,20 +61,6 @@ pub(crate) enum Command {
     #[command(name = "reduce", alias = "reduce_perf")]
     Reduce(Options),
 }
-
-const EXAMPLES: &str = "\
-All ranks on this host, in a temporary private network:
-  roce allreduce --local 3 -b 8 -e 64M -f 2
-  roce allreduce --local 3 -b 4 -e 4 --values rank --steps
-
-One rank on each host, started by hand or by a launcher (mpirun, srun, torchrun):
-  roce allreduce --rank 0 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
-  roce allreduce --rank 1 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
-  mpirun -n 3 --host a,b,c roce allreduce --root-address a:29500 -b 8 -e 64M -f 2
-
-Bandwidths are in 10^9 bytes per second: algbw is size / time, busbw the traffic of a link.
-The measurement options must be the same on all ranks; a difference is reported.
-NCCL_IB_HCA and other variables choose interfaces and more: see --help.";
 
 /// Runs the command.
 pub(crate) fn run(command: &Command) -> Result {

@@ -4,11 +4,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::Cli;
 use crate::error::{CliError, Result};
 
 /// Write the manual pages and the completions of bash, zsh and fish below a folder
@@ -18,9 +17,9 @@ pub(crate) struct Options {
     folder: PathBuf,
 }
 
-/// Runs the command.
-pub(crate) fn run(options: &Options) -> Result {
-    let command = visible(&Cli::command());
+/// Runs the command; `all` is `roce` with every subcommand.
+pub(crate) fn run(options: &Options, all: &Command) -> Result {
+    let command = visible(all);
     write_pages(&command, &make_folder(&options.folder, "man/man1")?)?;
     for (shell, folder, name) in COMPLETIONS {
         let mut file = create(&make_folder(&options.folder, folder)?.join(name))?;
@@ -109,11 +108,14 @@ fn create(path: &Path) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn generated() -> (PathBuf, Vec<String>) {
         let folder = std::env::temp_dir().join(format!("roce-generate-{}", std::process::id()));
-        run(&Options { folder: folder.clone() }).unwrap();
+        run(&Options { folder: folder.clone() }, &Cli::command()).unwrap();
         let mut pages: Vec<String> = fs::read_dir(folder.join("man/man1"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

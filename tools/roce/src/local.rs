@@ -10,8 +10,6 @@ use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
@@ -19,13 +17,11 @@ pub(crate) mod termination;
 
 use crate::error::{CliError, Result};
 use crate::log;
+use crate::parent_death;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
-use crate::traffic::{Role, Traffic};
-
-/// The interface's name at both ends.
-pub(crate) const INTERFACE: &str = "eth0";
+use crate::traffic::{LOCAL_INTERFACE, Role, Traffic};
 
 /// The server's address; the client's is the next one.
 pub(crate) const SERVER: &str = "10.0.0.1";
@@ -46,7 +42,7 @@ impl Pair {
         let network = VirtualNetwork::new()?;
         let (server, client) = (network.host("server")?, network.host("client")?);
         let link = Link { mtu: link_mtu };
-        let ends = [(&server, INTERFACE), (&client, INTERFACE)];
+        let ends = [(&server, LOCAL_INTERFACE), (&client, LOCAL_INTERFACE)];
         let interconnect = if switch.switch.is_some() {
             Some(Interconnect::connect(&network, &ends, link, switch, 0)?)
         } else {
@@ -54,9 +50,9 @@ impl Pair {
             None
         };
         for (host, number) in [(&server, 1), (&client, 2)] {
-            host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
+            host.address(LOCAL_INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
             // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
-            let _ = host.address(INTERFACE, format!("fd00::{number}/64").parse()?);
+            let _ = host.address(LOCAL_INTERFACE, format!("fd00::{number}/64").parse()?);
         }
         Ok(Self { interconnect, server, client })
     }
@@ -106,7 +102,7 @@ impl Pair {
 pub(crate) fn run(traffic: &Traffic) -> Result {
     let pair = Pair::new(traffic.link_mtu, &traffic.switch)?;
     eprintln!(
-        "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
+        "private network: client 10.0.0.2 -- {LOCAL_INTERFACE}, MTU {} -- 10.0.0.1 server",
         traffic.link_mtu
     );
     pair.run_command(&[], io::stdout()).map(drop)
@@ -116,19 +112,13 @@ pub(crate) fn run(traffic: &Traffic) -> Result {
 /// server.
 pub(crate) fn begin(role: Option<Role>) -> Result {
     if role.is_some() {
-        die_with_parent()?;
+        parent_death::die_with_parent()?;
     }
     if role == Some(Role::Client) {
         // One byte of the parent means that the server is ready.
         io::stdin().read_exact(&mut [0]).map_err(|_| CliError::Reported(1))?;
     }
     Ok(())
-}
-
-/// Asks the kernel to kill this process when its parent ends.
-pub(crate) fn die_with_parent() -> Result {
-    prctl::set_pdeathsig(Signal::SIGKILL)
-        .map_err(|errno| CliError::context("setting the parent death signal", errno))
 }
 
 /// Returns the server address for the client of a private network.

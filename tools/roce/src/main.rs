@@ -16,6 +16,7 @@ mod link;
 mod local;
 mod log;
 mod output;
+mod parent_death;
 mod parse_number;
 mod perf;
 mod pingpong;
@@ -29,7 +30,7 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     // This program also starts itself as /proc/self/exe. Without a name it is `exe` in captures.
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Switch(options) => switch::run(&options),
         cli::Command::View(options) => view::run(&options),
         cli::Command::ExecInView(options) => run::run_exec(&options),
-        cli::Command::Generate(options) => generate::run(&options),
+        cli::Command::Generate(options) => generate::run(&options, &cli::Cli::command()),
     };
     outcome.map_or_else(error::report, |()| ExitCode::SUCCESS)
 }

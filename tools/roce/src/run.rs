@@ -35,7 +35,7 @@ use roce_view::Tree;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{self, Faults, Report};
-use crate::local;
+use crate::parent_death;
 use crate::switch::SwitchOptions;
 use crate::traffic;
 use child::Limits;
@@ -162,7 +162,7 @@ pub(crate) fn run(options: &Options) -> Result {
             return run_here(options, options.command.clone());
         };
         match (options.local_rank, options.supervise) {
-            (Some(rank), _) => local::die_with_parent().and_then(|()| {
+            (Some(rank), _) => parent_death::die_with_parent().and_then(|()| {
                 let line = placeholder::line_of(&options.command, rank, size);
                 run_here(options, line)
             }),

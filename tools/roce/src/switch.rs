@@ -1,6 +1,7 @@
 //! `roce switch`: a switch with queues, marks and pauses between real interfaces.
 
 pub(crate) mod interconnect;
+mod options;
 mod report;
 mod spec;
 
@@ -16,8 +17,9 @@ use roce_switch::SoftwareSwitch;
 use roce_verbs::ThreadPlacement;
 
 use crate::error::{CliError, Result};
-use crate::local;
 use crate::output::print;
+use crate::parent_death;
+pub(crate) use options::SwitchOptions;
 use spec::SwitchSpec;
 
 /// Forward frames between interfaces through queues with a rate, marks and pauses
@@ -45,29 +47,10 @@ pub(crate) struct Options {
     between_hosts: bool,
 }
 
-/// The switch of a private network.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct SwitchOptions {
-    /// Put a switch with queues between the hosts of --local, such as
-    /// rate=1G,buffer=256K,ecn=20K:80K:0.2,pfc=on (see `roce switch --help`)
-    #[arg(long, value_name = "SPEC", requires = "local")]
-    pub(crate) switch: Option<SwitchSpec>,
-    /// Write the switch's report as JSON at the end
-    #[arg(long, value_name = "FILE", requires = "switch")]
-    pub(crate) switch_report: Option<PathBuf>,
-}
-
-impl SwitchOptions {
-    /// Returns the rate of the links in bits per second, if a switch gives them one.
-    pub(crate) fn link_rate(&self) -> Option<u64> {
-        self.switch.as_ref().map(SwitchSpec::rate)
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
     if options.between_hosts {
-        local::die_with_parent()?;
+        parent_death::die_with_parent()?;
     }
     // A switch that gets no processor stands still. Between hosts, where that is not permitted, it
     // competes with them.

@@ -15,8 +15,11 @@ use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
 use crate::link::{self, LinkWatch};
 use crate::local::termination::Termination;
+use crate::parse_number;
 use crate::switch::SwitchOptions;
-use crate::{local, parse_number};
+
+/// The interface at both ends of a private network.
+pub(crate) const LOCAL_INTERFACE: &str = "eth0";
 
 /// Options of the packet path and of both ends.
 #[derive(Args, Clone, Debug)]
@@ -97,7 +100,7 @@ impl Traffic {
     ) -> Result {
         let name = match (name, self.role) {
             (Some(name), _) => name.to_owned(),
-            (None, Some(_)) => local::INTERFACE.to_owned(),
+            (None, Some(_)) => LOCAL_INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
         self.faults.check_ranks(self.role.map(|_| 2))?;

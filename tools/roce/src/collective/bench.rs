@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use roce_collectives::{Buffer, BufferSlice, Group};
 use roce_ring::Collective;
 
+use super::case::Case;
 use super::input_data::{self, InputData};
-use super::job::{Blocking, BufferMode, Case, Job};
+use super::job::{Blocking, BufferMode, Job};
 use super::progress::Progress;
 use super::report::{Report, Row};
 use super::report_collector::{Average, ReportCollector};

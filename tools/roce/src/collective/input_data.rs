@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use roce_ring::{Collective, DataType, Operation, ReduceOp, test_data};
 
-use super::job::Case;
+use super::case::Case;
 
 /// The kind of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -8,11 +8,11 @@ use roce_verbs::PathMtu;
 
 use super::input_data::{self, InputData};
 use super::job::{Blocking, BufferModes, Job, Progression};
+use super::nccl_env;
 use super::rank_assignment::RankOptions;
 use super::report::Style;
 use super::report_collector::Average;
 use super::trace::Form;
-use super::{EXAMPLES, nccl_env};
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::Faults;
@@ -310,6 +310,20 @@ impl Options {
         self.trace.is_some() || self.trace_json.is_some()
     }
 }
+
+const EXAMPLES: &str = "\
+All ranks on this host, in a temporary private network:
+  roce allreduce --local 3 -b 8 -e 64M -f 2
+  roce allreduce --local 3 -b 4 -e 4 --values rank --steps
+
+One rank on each host, started by hand or by a launcher (mpirun, srun, torchrun):
+  roce allreduce --rank 0 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
+  roce allreduce --rank 1 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
+  mpirun -n 3 --host a,b,c roce allreduce --root-address a:29500 -b 8 -e 64M -f 2
+
+Bandwidths are in 10^9 bytes per second: algbw is size / time, busbw the traffic of a link.
+The measurement options must be the same on all ranks; a difference is reported.
+NCCL_IB_HCA and other variables choose interfaces and more: see --help.";
 
 #[cfg(test)]
 mod tests {

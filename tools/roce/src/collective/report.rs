@@ -4,7 +4,8 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::job::{BufferMode, Case, Job, Progression};
+use super::case::Case;
+use super::job::{BufferMode, Job, Progression};
 use super::number_format::{fitted, general};
 use crate::error::Result;
 use crate::output;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use roce_collectives::{Group, Report};
 use serde_json::{Value, json};
 
-use super::job::{BufferMode, Case};
+use super::case::Case;
+use super::job::BufferMode;
 use super::report::{Measured, Member};
 use super::steps::StepLine;
 use super::trace::{self, RankEvent};

@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use crate::error::{CliError, Result};
-use crate::local::{die_with_parent, myself};
+use crate::local::myself;
+use crate::parent_death::die_with_parent;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;

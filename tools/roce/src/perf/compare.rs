@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::Options;
+use super::options::Options;
 use super::params::{Test, Verb};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair};

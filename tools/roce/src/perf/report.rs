@@ -1,50 +1,15 @@
 //! What perftest prints: the block of settings, the two ends, a line for each size.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Options;
 use super::control::PeerInfo;
 use super::fairness::Fairness;
-use super::loss::Loss;
+use super::options::Options;
 use super::params::{AtomicKind, Params, Test, Verb};
 use super::resources::Resources;
-use super::statistics::Latency;
+use super::result::{Row, SizeResult};
 use crate::error::Result;
 use crate::output::print;
-
-/// The result for one size; rates are messages per second, times microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Row {
-    Bandwidth {
-        size: u32,
-        messages: u64,
-        peak: Option<f64>,
-        average: f64,
-        fairness: Option<Fairness>,
-    },
-    Latency {
-        size: u32,
-        iterations: u64,
-        latency: Latency,
-    },
-    LatencyOverTime {
-        size: u32,
-        iterations: u64,
-        average: f64,
-        rate: f64,
-    },
-}
-
-/// The message of a client at the end of one size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SizeResult {
-    pub(crate) row: Row,
-    /// Lost messages, of a service without acknowledgements.
-    pub(crate) loss: Option<Loss>,
-    /// The number of positions that messages used.
-    pub(crate) places_used: u64,
-}
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,7 +336,9 @@ const LINE: &str =
 #[cfg(test)]
 mod tests {
     use super::super::control::QpInfo;
+    use super::super::loss::Loss;
     use super::super::params::{self, Connection};
+    use super::super::statistics::Latency;
     use super::*;
 
     fn report(params: &Params, gbits: bool) -> Report<'_> {

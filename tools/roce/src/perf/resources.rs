@@ -10,7 +10,7 @@ use roce_verbs::{
 use super::control::{PeerInfo, QpInfo};
 use super::loss::Loss;
 use super::params::{AtomicKind, Connection, Params, Test, Verb};
-use super::report::SizeResult;
+use super::result::SizeResult;
 use super::work_request::WorkRequest;
 use crate::error::{CliError, Result};
 

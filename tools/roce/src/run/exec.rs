@@ -15,7 +15,7 @@ use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
 use super::{FAILED, ViewMode, mounts, not_run, privileges, signals};
 use crate::error::{CliError, Result};
-use crate::local;
+use crate::parent_death;
 
 /// Become a program that sees the files of a folder (used by `run`)
 #[derive(Args, Clone, Debug)]
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result {
 }
 
 fn become_program(options: &Options) -> Result {
-    local::die_with_parent()?;
+    parent_death::die_with_parent()?;
     if parent_id() != options.parent {
         // The parent ended before that was set.
         return Err(CliError::Reported(FAILED));

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
-use super::SwitchOptions;
+use super::options::SwitchOptions;
 use crate::error::{CliError, Result};
 
 /// A connection between hosts, which exists as long as this value.
