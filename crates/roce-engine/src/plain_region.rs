@@ -44,12 +44,7 @@ impl Region for PlainRegion {
         let mut word = [0; 8];
         self.read(offset, &mut word)?;
         let before = u64::from_ne_bytes(word);
-        let after = match change {
-            AtomicChange::Add(n) => before.wrapping_add(n),
-            AtomicChange::SwapIf { expected, new } if before == expected => new,
-            AtomicChange::SwapIf { .. } => before,
-        };
-        self.write(offset, &after.to_ne_bytes())?;
+        self.write(offset, &change.apply(before).to_ne_bytes())?;
         Ok(before)
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roce_engine::{Engine, EngineParts, GidTable, NextHop, PathEntry, PlainRegion, Registration};
+use roce_simnet::{ConnectOptions, PD};
 use roce_transport::{
-    AccessFlags, AckTimeout, Endpoint, EndpointConfig, Instant, PathAttributes, PdHandle,
-    QpAttributes, QpCap, QpInit, QpState, Service,
+    AccessFlags, AckTimeout, Endpoint, EndpointConfig, Instant, PathAttributes, QpCap,
 };
-use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn, RnrTimer};
+use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
 use crate::driver::{Driver, WAKE_UP};
 use crate::host::{BASE, Connection, Habit, Host, MAX_SENDS, QUEUES, REGION};
@@ -275,9 +275,8 @@ fn new_host(
         consumer: Queues(queues.collect()),
         identification: 0,
     });
-    let pd = PdHandle(1);
     let access = AccessFlags::ALL;
-    let how = Registration { pd, access, iova: BASE, invalidatable: false, on_demand: false };
+    let how = Registration { pd: PD, access, iova: BASE, invalidatable: false, on_demand: false };
     let key = engine.memory.insert(PlainRegion::new(REGION), how, || dice.random());
     let (local, remote) = (address(place), address(1 - place));
     let entry = PathEntry::new(OuterHeaders::new(local, remote)).expect("one family");
@@ -288,49 +287,13 @@ fn new_host(
     let mut connections = Vec::new();
     let now = clock.now();
     // The retries of the second host outlast each stop of the first.
-    let ack_timeout = AckTimeout::new(if place == 0 { 12 } else { 14 });
+    let ack_timeout = AckTimeout::new(if place == 0 { 12 } else { 14 }).expect("below 32");
+    let options = ConnectOptions { ack_timeout, cap, ..ConnectOptions::default() };
     for (index, places) in queues_of.iter().enumerate() {
         let [send_cq, recv_cq] = places[place];
         let number = qpn(place, index);
-        let init = QpInit {
-            pd,
-            send_cq,
-            recv_cq,
-            cap,
-            signal_all: false,
-            service: Service::Rc,
-            srq: None,
-        };
-        engine.endpoint.create_qp(number, init).expect("a new number");
-        let none = QpAttributes::default();
-        for attributes in [
-            QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(access),
-                ..none
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: Some(path),
-                path_mtu: Some(PathMtu::B1024),
-                dest_qpn: Some(qpn(1 - place, index)),
-                rq_psn: Some(Psn::ZERO),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: Some(RnrTimer::DEFAULT),
-                ..none
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(Psn::ZERO),
-                max_rd_atomic: Some(16),
-                ack_timeout,
-                retry_count: Some(7),
-                rnr_retry: Some(7),
-                ..none
-            },
-        ] {
+        engine.endpoint.create_qp(number, options.init(send_cq, recv_cq)).expect("a new number");
+        for attributes in options.transitions(place, path, qpn(1 - place, index)) {
             engine.endpoint.modify_qp(now, number, &attributes).expect("the table's order");
         }
         connections.push(Connection { qpn: number, is_closed: false });

@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use roce_engine::{MemoryTable, PlainRegion, Region, Registration, WindowType};
+use roce_simnet::ConnectOptions;
 use roce_transport::{
-    AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
-    Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState, RecvWr,
-    RemoteAddr, SendOperation, SendWr, Service, Sge, TransmitLimits, WindowBinding,
+    AccessFlags, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant,
+    PathAttributes, PathHandle, PdHandle, QpCap, QpInit, QpState, RecvWr, RemoteAddr,
+    SendOperation, SendWr, Service, Sge, TransmitLimits, WindowBinding,
 };
-use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, Qpn, RnrTimer, UdpChecksum, seal};
+use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, Qpn, UdpChecksum, seal};
 
 pub(crate) const PD: PdHandle = PdHandle(1);
 pub(crate) const OTHER_PD: PdHandle = PdHandle(2);
@@ -71,9 +72,17 @@ impl World {
             let cap = QpCap::default();
             let (send_cq, recv_cq) = (SEND_CQ, CqHandle(2));
             let init = QpInit { pd, send_cq, recv_cq, cap, signal_all: true, service, srq: None };
+            let options = ConnectOptions {
+                service,
+                path_mtu: PathMtu::B256,
+                first_psn: [Psn::wrapping(0xff_fffe); 2],
+                ..ConnectOptions::default()
+            };
+            let (local, remote) = (addresses[it], addresses[1 - it]);
+            let path = PathAttributes { handle: PathHandle(5), local, remote, max_rate: None };
             let endpoint = &mut self.sides[it].endpoint;
             endpoint.create_qp(qpn, init).unwrap();
-            for step in steps(service, qpn, addresses[it], addresses[1 - it]) {
+            for step in options.transitions(it, path, qpn) {
                 endpoint.modify_qp(NOW, qpn, &step).unwrap();
             }
         }
@@ -219,41 +228,4 @@ pub(crate) fn byte(region: &Registered, offset: usize) -> u8 {
 fn draw(state: &mut u32) -> u32 {
     *state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
     *state
-}
-
-fn steps(service: Service, qpn: Qpn, local: IpAddr, remote: IpAddr) -> Vec<QpAttributes> {
-    let psn = Some(Psn::wrapping(0xff_fffe));
-    let is_rc = service == Service::Rc;
-    let of_rc = QpAttributes {
-        max_dest_rd_atomic: Some(2),
-        min_rnr_timer: Some(RnrTimer::DEFAULT),
-        ..QpAttributes::default()
-    };
-    let to_receive = if is_rc { of_rc } else { QpAttributes::default() };
-    let of_rc = QpAttributes {
-        max_rd_atomic: Some(2),
-        ack_timeout: AckTimeout::new(14),
-        retry_count: Some(7),
-        rnr_retry: Some(7),
-        ..QpAttributes::default()
-    };
-    let to_send = if is_rc { of_rc } else { QpAttributes::default() };
-    vec![
-        QpAttributes {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(AccessFlags::ALL),
-            ..QpAttributes::default()
-        },
-        QpAttributes {
-            state: Some(QpState::ReadyToReceive),
-            path: Some(PathAttributes { handle: PathHandle(5), local, remote, max_rate: None }),
-            path_mtu: Some(PathMtu::B256),
-            dest_qpn: Some(qpn),
-            rq_psn: psn,
-            ..to_receive
-        },
-        QpAttributes { state: Some(QpState::ReadyToSend), sq_psn: psn, ..to_send },
-    ]
 }
