@@ -77,6 +77,22 @@ fn a_full_backlog_drops_requests_until_the_program_takes_one() {
 }
 
 #[test]
+fn a_request_that_the_program_has_taken_is_not_in_the_backlog() {
+    let mut agent = agent(1);
+    let full = Disposition::Dropped(DropReason::BacklogFull);
+    handle(&mut agent, req(1));
+    let taken = agent.poll_event().unwrap().id();
+    handle(&mut agent, req(2));
+    agent.destroy(NOW, taken).unwrap();
+    assert_eq!(handle(&mut agent, req(3)), full);
+    let taken = agent.poll_event().unwrap().id();
+    handle(&mut agent, req(3));
+    agent.close_listener(NOW, crate::ListenerHandle(0));
+    assert_eq!(agent.usage().connections, 1);
+    agent.accept(NOW, taken, &AcceptParameters::new(Qpn::new(0x11).unwrap())).unwrap();
+}
+
+#[test]
 fn requests_without_answer_are_bounded() {
     let mut agent = agent(0);
     let mut ids = Vec::new();

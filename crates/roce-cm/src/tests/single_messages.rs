@@ -63,6 +63,8 @@ fn req() -> Req {
     let parameters = ConnectParameters {
         responder_resources: 2,
         initiator_depth: 4,
+        retry_count: 5,
+        rnr_retry_count: 3,
         ..ConnectParameters::new(there, qpn(0x22))
     };
     peer.connect(NOW, &parameters).unwrap();
@@ -290,6 +292,50 @@ fn a_dreq_counts_for_its_queue_pair_only_and_unknown_ones_are_answered() {
     assert_eq!(agent.poll_event(), Some(Event::TimewaitExit { id }));
 }
 
+#[test]
+fn both_sides_that_disconnect_at_once_answer_each_other_without_a_repetition() {
+    let mut plan = Plan::connect();
+    plan.on_response.push((1, Act::Disconnect));
+    plan.on_established.push((0, Act::Disconnect));
+    let mut pair = Pair::new(plan, Vec::new());
+    pair.settle();
+    let names: Vec<&str> = pair.log.iter().map(|(_, name)| *name).collect();
+    assert_eq!(names, ["REQ", "REP", "RTU", "DREQ", "DREQ", "DREP", "DREP"]);
+    pair.finish();
+}
+
+#[test]
+fn a_queue_pair_that_is_connected_again_in_timewait_stays_known_after_it() {
+    let mut agent = agent();
+    let old = established(&mut agent, req());
+    agent.disconnect(NOW, old).unwrap();
+    let drep = Drep { local_id: PEER, remote_id: old, ..Drep::default() };
+    handle(&mut agent, CmMessage::Drep(drep));
+    established_next(&mut agent, Req { local_id: CommunicationId(0x78), ..req() });
+    agent.handle_timeout(Duration::from_secs(3));
+    assert_eq!(agent.usage().timewaits, 0);
+    handle(&mut agent, CmMessage::Req(Req { local_id: CommunicationId(0x79), ..req() }));
+    assert_eq!(agent.counters().stale, 1);
+}
+
+/// Establishes another connection, whose event follows that of the end of the one before.
+fn established_next(agent: &mut Agent, req: Req) {
+    assert!(matches!(agent.poll_event(), Some(Event::Disconnected { .. })));
+    established(agent, req);
+}
+
+#[test]
+fn a_rej_that_crosses_a_dreq_ends_the_connection() {
+    let mut agent = agent();
+    let id = established(&mut agent, req());
+    agent.disconnect(NOW, id).unwrap();
+    let (local_id, rejected) = (PEER, AnsweredMessage::Other);
+    let rej = Rej { local_id, remote_id: id, rejected, ..Rej::default() };
+    assert_eq!(handle(&mut agent, CmMessage::Rej(rej)), Disposition::Handled);
+    assert_eq!(agent.poll_event(), Some(Event::Disconnected { id }));
+    assert_eq!(agent.usage().timewaits, 1);
+}
+
 //= test cm-timewait
 #[test]
 fn a_timewait_takes_the_ack_timeout() {
@@ -379,7 +425,8 @@ fn the_attributes_of_the_passive_queue_pair_follow_from_request_and_answer() {
     assert!(init.remote_read && init.remote_atomic);
     let before = agent.rtr_attributes(id).unwrap();
     assert_eq!(before.reliable.map(|it| it.max_dest_rd_atomic), Some(4));
-    assert_eq!(agent.rts_attributes(id).unwrap().reliable.map(|it| it.max_rd_atomic), Some(2));
+    let rts = agent.rts_attributes(id).unwrap().reliable.unwrap();
+    assert_eq!((rts.max_rd_atomic, rts.retry_count, rts.rnr_retry), (2, 5, 3));
     agent.accept(NOW, id, &accept).unwrap();
     let [CmMessage::Rep(rep)] = sent(&mut agent)[..] else { panic!("no REP") };
     let rtr = agent.rtr_attributes(id).unwrap();
