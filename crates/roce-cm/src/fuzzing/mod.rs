@@ -13,9 +13,11 @@ mod plan;
 mod single_agent;
 
 #[cfg(test)]
-pub(crate) use events::Seen;
-pub(crate) use pair::{Fate, Pair};
-pub(crate) use plan::{Act, Plan};
+pub(crate) use self::events::Seen;
+#[cfg(test)]
+pub(crate) use self::pair::{Fate, Pair};
+#[cfg(test)]
+pub(crate) use self::plan::{Act, Plan};
 
 /// Passes arbitrary datagrams and calls to an agent.
 pub fn cm_agent(bytes: &[u8]) {
