@@ -60,6 +60,8 @@ int release_region(struct object *region);
 int command_mr(char **words);
 int command_memory(char **words);
 int command_lend(char **words);
+int command_bind(char **words);
+int command_invalidate(char **words);
 
 /* pairs.c: queue pairs and shared receive queues */
 void destroy_qp(struct object *pair);

@@ -146,54 +146,117 @@ int command_memory(char **words)
 	return 0;
 }
 
-/* Binds a type 2 window to all of `region` and waits for it. */
-static int bind(struct object *pair, struct object *region)
+/* Waits for the one completion of a request on windows. */
+static int wait_for(struct object *pair, const char *what)
 {
-	struct ibv_send_wr work = {
-		.opcode = IBV_WR_BIND_MW,
-		.send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = { .mw = region->mw, .rkey = ibv_inc_rkey(region->mw->rkey),
-			     .bind_info = { .mr = region->mr,
-					    .addr = (uint64_t)(uintptr_t)region->mr->addr,
-					    .length = region->size,
-					    .mw_access_flags = IBV_ACCESS_REMOTE_WRITE |
-							       IBV_ACCESS_REMOTE_READ |
-							       IBV_ACCESS_REMOTE_ATOMIC } },
-	};
-	struct ibv_send_wr *bad;
-	int code = ibv_post_send(pair->qp, &work, &bad);
-	if (code)
-		return fail(code, "bind a window to %s", region->name);
 	struct ibv_wc wc;
 	int got = 0;
 	for (int64_t deadline = now_ms() + 5000; got == 0 && now_ms() < deadline;)
 		got = ibv_poll_cq(pair->send_cq, 1, &wc);
-	if (got != 1 || wc.status != IBV_WC_SUCCESS)
-		return fail(0, "bind a window to %s: %s", region->name,
-			    got == 1 ? ibv_wc_status_str(wc.status) : "no completion");
+	if (got == 1 && wc.status == IBV_WC_SUCCESS)
+		return 0;
+	return fail(0, "%s: %s", what, got == 1 ? ibv_wc_status_str(wc.status) : "no completion");
+}
+
+/* Binds the window of `region` to a range of it, with all rights, and waits for it. */
+static int bind_range(struct object *pair, struct object *region, uint64_t offset, uint64_t len)
+{
+	struct ibv_mw_bind_info info = {
+		.mr = region->mr,
+		.addr = (uint64_t)(uintptr_t)region->mr->addr + offset,
+		.length = len,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC,
+	};
+	if (region->mw->type == IBV_MW_TYPE_1) {
+		struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED, .bind_info = info };
+		int code = ibv_bind_mw(pair->qp, region->mw, &bind);
+		return code ? fail(code, "bind a window") : wait_for(pair, "bind a window");
+	}
+	struct ibv_send_wr work = {
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { .mw = region->mw, .rkey = ibv_inc_rkey(region->mw->rkey),
+			     .bind_info = info },
+	};
+	struct ibv_send_wr *bad;
+	int code = ibv_post_send(pair->qp, &work, &bad);
+	if (code)
+		return fail(code, "bind a window");
+	if (wait_for(pair, "bind a window"))
+		return -1;
 	region->mw->rkey = work.bind_mw.rkey;
 	return 0;
 }
 
-/* rxe does not invalidate ordinary regions; it does invalidate windows of type 2. */
+static void say_window(const struct object *region, uint64_t offset)
+{
+	ok("lkey=%#x rkey=%#x address=%#" PRIx64, region->mr->lkey, region->mw->rkey,
+	   (uint64_t)(uintptr_t)region->mr->addr + offset);
+}
+
 int command_lend(char **words)
 {
 	struct object *pair = find(text(words, "qp"), QUEUE_PAIR);
 	struct object *region = pair ? place(words[1]) : NULL;
-	uint64_t size = number(words, "size", 0);
+	uint64_t size = number(words, "size", 0), type = number(words, "type", 2);
 	if (!region)
 		return -1;
-	if (bad_number || register_memory(region, size, access_flags("lwrab")))
-		return bad_number ? fail(0, "lend NAME qp=NAME size=N") : -1;
-	region->mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	if (!region->mw || bind(pair, region)) {
+	if (bad_number || type < 1 || type > 2)
+		return fail(0, "lend NAME qp=NAME size=N type=1|2");
+	if (register_memory(region, size, access_flags("lwrab")))
+		return -1;
+	region->mw = ibv_alloc_mw(pd, type == 1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
+	if (!region->mw || bind_range(pair, region, 0, size)) {
 		int code = errno;
-		int is_bound = region->mw != NULL;
+		int is_allocated = region->mw != NULL;
 		release_region(region);
-		return is_bound ? -1 : fail(code, "window for %s", words[1]);
+		return is_allocated ? -1 : fail(code, "window for %s", words[1]);
 	}
 	region->kind = REGION;
-	ok("lkey=%#x rkey=%#x address=%#" PRIx64, region->mr->lkey, region->mw->rkey,
-	   (uint64_t)(uintptr_t)region->mr->addr);
+	say_window(region, 0);
+	return 0;
+}
+
+/* A lent region and the queue pair that commands on its window name. */
+static struct object *lent(char **words, struct object **pair)
+{
+	struct object *region = find(words[1], REGION);
+	*pair = region ? find(text(words, "qp"), QUEUE_PAIR) : NULL;
+	if (*pair && !region->mw)
+		fail(0, "%s has no window", region->name);
+	return *pair && region->mw ? region : NULL;
+}
+
+int command_bind(char **words)
+{
+	struct object *pair, *region = lent(words, &pair);
+	uint64_t offset = number(words, "offset", 0), len = number(words, "len", 0);
+	if (!region)
+		return -1;
+	if (bad_number)
+		return fail(0, "bind NAME qp=NAME offset=N len=N");
+	if (!inside(region, offset, len) || bind_range(pair, region, offset, len))
+		return -1;
+	say_window(region, offset);
+	return 0;
+}
+
+int command_invalidate(char **words)
+{
+	struct object *pair, *region = lent(words, &pair);
+	if (!region)
+		return -1;
+	struct ibv_send_wr *bad, work = {
+		.opcode = IBV_WR_LOCAL_INV,
+		.send_flags = IBV_SEND_SIGNALED,
+		.invalidate_rkey = region->mw->rkey,
+	};
+	int code = ibv_post_send(pair->qp, &work, &bad);
+	if (code)
+		return fail(code, "invalidate the window of %s", region->name);
+	if (wait_for(pair, "invalidate a window"))
+		return -1;
+	ok("%s", "");
 	return 0;
 }

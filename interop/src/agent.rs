@@ -122,15 +122,32 @@ impl Agent {
         region(handle, &reply)
     }
 
-    /// Registers `size` bytes under a key that gives the peer of `pair` all rights and that a
-    /// SEND with invalidate ends.
+    /// Registers `size` bytes, and binds a window of type 1 or 2 to all of them through `pair`: its key
+    /// gives peers all rights.
     ///
     /// # Errors
     /// See [`Agent`].
-    pub fn lend(&mut self, pair: u32, size: usize) -> Result<Region, Fault> {
+    pub fn lend(&mut self, pair: u32, size: usize, window_type: u8) -> Result<Region, Fault> {
         let handle = self.handle();
-        let reply = self.execute(&format!("lend m{handle} qp=q{pair} size={size}"))?;
-        region(handle, &reply)
+        let request = format!("lend m{handle} qp=q{pair} size={size} type={window_type}");
+        region(handle, &self.execute(&request)?)
+    }
+
+    /// Binds the window of a lent region to `offset..offset + len` of it; returns that range.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn bind(&mut self, pair: u32, lent: u32, offset: u64, len: usize) -> Result<Region, Fault> {
+        let request = format!("bind m{lent} qp=q{pair} offset={offset} len={len}");
+        region(lent, &self.execute(&request)?)
+    }
+
+    /// Invalidates the key of a lent region's window through the send queue of `pair`.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn invalidate(&mut self, pair: u32, lent: u32) -> Result<(), Fault> {
+        self.execute(&format!("invalidate m{lent} qp=q{pair}")).map(drop)
     }
 
     /// Writes the pattern of `seed` to `offset..offset + len`.

@@ -10,7 +10,7 @@ use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
     atomics, invalidate, killed, rnr, rxe_on_same_host, shared_receives, sharing, transfer,
-    unreliable,
+    unreliable, windows,
 };
 use super::connection::Connection;
 use super::fault::expect;
@@ -136,6 +136,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
         impairment(&mut cases, *direction, plan);
         marks(&mut cases, *direction, plan);
         refusals(&mut cases, *direction, plan);
+        lent_windows(&mut cases, *direction, plan);
     }
     if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
         pingpongs(&mut cases);
@@ -416,6 +417,29 @@ fn refusals(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
             let budget = ConnectionParams { retry: 6, ..settings };
             let step: Step = Box::new(move |it| killed::run(it, operation));
             case("peer killed", row(), "in the middle", budget, step);
+        }
+    }
+}
+
+/// Windows of both types, and each way in which their right ends.
+fn lent_windows(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    for window_type in [1, 2] {
+        for end in windows::End::of_type(window_type) {
+            for (family, path_mtu, _) in [COLUMNS[0], COLUMNS[3]] {
+                let ours = plan.ours.clone();
+                cases.push(Case {
+                    group: "windows",
+                    row: format!("type {window_type} {}", direction.name()),
+                    column: format!("{} {family:?}", end.name()),
+                    path_mtu,
+                    netem: "",
+                    run: Box::new(move |world| {
+                        let settings = ConnectionParams::new(family, path_mtu);
+                        let mut connection = direction.connect(world, settings, &ours)?;
+                        windows::run(&mut connection, window_type, *end)
+                    }),
+                });
+            }
         }
     }
 }

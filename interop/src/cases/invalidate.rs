@@ -29,7 +29,7 @@ pub fn run(
 /// Sends one message and returns the key that it ended.
 fn send(connection: &mut Connection, len: usize, wait_mode: WaitMode) -> Result<DeadKey, Fault> {
     let Connection { requester, responder, .. } = connection;
-    let lent = responder.agent.lend(responder.pair.handle, LENT_LEN)?;
+    let lent = responder.agent.lend(responder.pair.handle, LENT_LEN, TYPE_2)?;
 
     // The key is good: a word written through it is there.
     requester.agent.set_word(requester.region.handle, 0, PROBE)?;
@@ -74,5 +74,6 @@ pub fn expect_dead(connection: &mut Connection, dead: DeadKey) -> Result<(), Fau
 }
 
 const LENT_LEN: usize = 4096;
+const TYPE_2: u8 = 2;
 const PROBE: u64 = 0x7072_6f62_6521_2121;
 const REMOTE_ACCESS_ERROR: u32 = 10;

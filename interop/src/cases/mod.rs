@@ -13,3 +13,4 @@ pub mod shared_receives;
 pub mod sharing;
 pub mod transfer;
 pub mod unreliable;
+pub mod windows;

@@ -8,13 +8,14 @@ use roce_interop::pattern;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, AddressVector, Completion, CompletionOperation, CompletionStatus, ConnectOptions,
-    Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RegisterOptions,
-    RemoteAddr, RnrTimer, SendOperation, SendWr, Service, Sge,
+    Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RemoteAddr, RnrTimer,
+    SendOperation, SendWr, Service, Sge,
 };
 
 use crate::Result;
 use crate::objects::{Objects, Pair, Queue};
 use crate::parse::Words;
+use crate::windows;
 
 /// Obeys one command; returns what stands behind `ok`.
 pub(crate) fn obey(
@@ -24,13 +25,17 @@ pub(crate) fn obey(
 ) -> Result<String> {
     match words.at(0) {
         "mr" => {
-            let access = rights(words.text("rights").unwrap_or("l"))?;
-            register(objects, words, access, RegisterOptions::default())
+            let region = register(objects, words, rights(words.text("rights").unwrap_or("l"))?)?;
+            Ok(format!(
+                "lkey={:#x} rkey={:#x} address={:#x}",
+                region.lkey(),
+                region.rkey(),
+                region.address()
+            ))
         }
-        "lend" => {
-            let options = RegisterOptions { invalidatable: true, ..RegisterOptions::default() };
-            register(objects, words, rights("lwra")?, options)
-        }
+        "lend" => windows::lend(objects, words),
+        "bind" => windows::bind(objects, words),
+        "invalidate" => windows::invalidate(objects, words),
         "fill" | "crc" | "get" | "set" => memory(objects, words),
         "qp" => make_pair(objects, words),
         "srq" => make_srq(objects, words),
@@ -51,22 +56,20 @@ pub(crate) fn obey(
     }
 }
 
-/// `mr NAME size=N rights=lwrab seed=N`, `lend NAME qp=NAME size=N`
-fn register(
-    objects: &mut Objects,
+/// `mr NAME size=N rights=lwrab seed=N`
+pub(crate) fn register<'a>(
+    objects: &'a mut Objects,
     words: &Words<'_>,
     access: AccessFlags,
-    options: RegisterOptions,
-) -> Result<String> {
+) -> Result<&'a MemoryRegion> {
     objects.is_free(words.at(1))?;
     let size = words.number("size", 0)?;
-    let region = objects.pd.register_with(size, access, options)?;
+    let region = objects.pd.register(size, access)?;
     if words.text("seed").is_some() {
         region.write(0, &pattern::bytes(words.number("seed", 0)?, size))?;
     }
-    let (lkey, rkey, address) = (region.lkey(), region.rkey(), region.address());
     objects.keep_region(words.at(1), region);
-    Ok(format!("lkey={lkey:#x} rkey={rkey:#x} address={address:#x}"))
+    objects.region(words.at(1))
 }
 
 /// `fill NAME offset=N len=N seed=N`, `crc NAME offset=N len=N`, `get NAME offset=N`,
@@ -316,7 +319,7 @@ fn wait(pair: &Pair, words: &Words<'_>, out: &mut impl Write) -> Result<String> 
     Ok(format!("count={wanted}"))
 }
 
-fn next_by_polling(queue: &Queue, deadline: Instant) -> Option<Completion> {
+pub(crate) fn next_by_polling(queue: &Queue, deadline: Instant) -> Option<Completion> {
     queue.cq.spin_wait(deadline.saturating_duration_since(Instant::now()))
 }
 
@@ -384,14 +387,14 @@ const fn state(state: QpState) -> &'static str {
     }
 }
 
-fn rights(letters: &str) -> Result<AccessFlags> {
+pub(crate) fn rights(letters: &str) -> Result<AccessFlags> {
     letters.chars().try_fold(AccessFlags::empty(), |flags, letter| match letter {
         'l' => Ok(flags | AccessFlags::LOCAL_WRITE),
         'w' => Ok(flags | AccessFlags::REMOTE_WRITE),
         'r' => Ok(flags | AccessFlags::REMOTE_READ),
         'a' => Ok(flags | AccessFlags::REMOTE_ATOMIC),
-        // There are no windows to bind here.
-        'b' | '-' => Ok(flags),
+        'b' => Ok(flags | AccessFlags::MW_BIND),
+        '-' => Ok(flags),
         _ => Err(format!("no such right: {letter}").into()),
     })
 }

@@ -9,6 +9,7 @@
 mod commands;
 mod objects;
 mod parse;
+mod windows;
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};

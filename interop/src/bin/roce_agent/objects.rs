@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use roce_verbs::{
     AccessFlags, AddressHandle, CompletionChannel, CompletionQueue, Device, MemoryRegion,
-    ProtectionDomain, Qpn, QueuePair, SharedReceiveQueue,
+    MemoryWindow, ProtectionDomain, Qpn, QueuePair, SharedReceiveQueue,
 };
 
 use crate::Result;
@@ -14,6 +14,8 @@ use crate::Result;
 pub(crate) struct Objects {
     pub(crate) device: Device,
     pub(crate) pd: ProtectionDomain,
+    /// In front of the regions, which they are bound to, so that they are dropped first.
+    windows: HashMap<String, MemoryWindow>,
     regions: HashMap<String, MemoryRegion>,
     pairs: HashMap<String, Pair>,
     srqs: HashMap<String, SharedReceiveQueue>,
@@ -41,8 +43,8 @@ pub(crate) struct Queue {
 impl Objects {
     pub(crate) fn on(device: Device) -> Result<Self> {
         let pd = device.alloc_pd()?;
-        let (regions, pairs, srqs) = Default::default();
-        Ok(Self { device, pd, regions, pairs, srqs })
+        let (windows, regions, pairs, srqs) = Default::default();
+        Ok(Self { device, pd, windows, regions, pairs, srqs })
     }
 
     pub(crate) fn queue(&self, capacity: usize) -> Result<Queue> {
@@ -82,6 +84,15 @@ impl Objects {
         self.regions.insert(name.to_owned(), region);
     }
 
+    /// The window to the region of a name.
+    pub(crate) fn window(&self, name: &str) -> Result<&MemoryWindow> {
+        self.windows.get(name).ok_or_else(|| format!("{name} has no window").into())
+    }
+
+    pub(crate) fn keep_window(&mut self, name: &str, window: MemoryWindow) {
+        self.windows.insert(name.to_owned(), window);
+    }
+
     pub(crate) fn keep_pair(&mut self, name: &str, pair: Pair) {
         self.pairs.insert(name.to_owned(), pair);
     }
@@ -91,6 +102,7 @@ impl Objects {
     }
 
     pub(crate) fn drop_object(&mut self, name: &str) -> Result<()> {
+        self.windows.remove(name);
         let found = self.regions.remove(name).is_some()
             || self.pairs.remove(name).is_some()
             || self.srqs.remove(name).is_some();
