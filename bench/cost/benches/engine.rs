@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use roce_cost::{Run, Side, Wire, Workload, connected_pair};
+use roce_cost::{Drive, Run, Side, Wire, Workload};
 use roce_transport::Instant;
 
 fn main() {
@@ -27,7 +27,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let workload = workload("write-8");
-        let sides = connected_pair(workload.path_mtu, workload.len as usize);
+        let sides = Side::pair(workload.path_mtu, workload.len as usize);
         let wires = [Wire::new(), Wire::new()];
         Self { sides, wires, now: Instant::default(), workload, posted: 0 }
     }
@@ -36,21 +36,19 @@ impl Bench {
         self.now = self.now + Duration::from_micros(1);
         self.posted += 1;
         self.sides[0].post_send(self.now, self.workload.request(self.posted, true));
-        self.wires[0].clear();
         self.sides[0].transmit(self.now, &mut self.wires[0]);
     }
 
     fn receive(&mut self) {
-        self.sides[1].receive(self.now, &self.wires[0]);
+        self.sides[1].receive(self.now, &mut self.wires[0]);
     }
 
     fn acknowledge(&mut self) {
-        self.wires[1].clear();
         self.sides[1].transmit(self.now, &mut self.wires[1]);
     }
 
     fn take_acknowledgement(&mut self) -> u64 {
-        self.sides[0].receive(self.now, &self.wires[1]);
+        self.sides[0].receive(self.now, &mut self.wires[1]);
         self.sides[0].take_completions()
     }
 }
@@ -127,7 +125,7 @@ fn carry(bencher: Bencher<'_, '_>, name: &str) {
     bencher
         .counter(BytesCount::new(u64::from(workload.len) * messages))
         .counter(ItemsCount::new(workload.packets_a_message() * messages))
-        .with_inputs(|| Run::new(workload, messages))
+        .with_inputs(|| Run::<Side>::new(workload, messages))
         .bench_local_values(|mut run| {
             while !run.is_done() {
                 run.drive_requester();

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use roce_transport::{Instant, RecvWr};
 
-use crate::{Sender, Side, Wire, Workload, connected_pair};
+use crate::{Drive, Sender, Wire, Workload};
 
 /// Messages between two sides, some of them outstanding.
 #[derive(Debug)]
-pub struct Run {
+pub struct Run<S> {
     workload: Workload,
     messages: u64,
-    requester: Side,
-    responder: Side,
+    requester: S,
+    responder: S,
     there: Wire,
     back: Wire,
     now: Instant,
@@ -34,11 +34,10 @@ pub struct Tally {
 /// Virtual time between two rounds.
 const TURN: Duration = Duration::from_micros(10);
 
-impl Run {
+impl<S: Drive> Run<S> {
     /// Creates a run of `messages` messages and posts none.
     pub fn new(workload: Workload, messages: u64) -> Self {
-        let [mut requester, mut responder] =
-            connected_pair(workload.path_mtu, workload.len as usize);
+        let [mut requester, mut responder] = S::pair(workload.path_mtu, workload.len as usize);
         let now = Instant::default();
         if workload.takes_receives() {
             // The outstanding ones, and those whose completion the requester learns later.
@@ -48,8 +47,7 @@ impl Run {
             Sender::Requester => &mut requester,
             Sender::Responder => &mut responder,
         };
-        let bytes = source.memory.as_mut_slice();
-        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8 + 1);
+        source.fill(&(0..workload.len).map(|i| (i % 251) as u8 + 1).collect::<Vec<_>>());
         let (there, back) = (Wire::new(), Wire::new());
         let (posted, completed) = (0, 0);
         Self { workload, messages, requester, responder, there, back, now, posted, completed }
@@ -65,8 +63,6 @@ impl Run {
         self.now = self.now + TURN;
         let Self { requester, back, there, now, workload, .. } = self;
         requester.receive(*now, back);
-        back.clear();
-        requester.handle_timeout(*now);
         for _ in 0..requester.take_completions() {
             // The last message completes the rest.
             self.completed = (self.completed + workload.moderation).min(self.messages);
@@ -84,8 +80,6 @@ impl Run {
     pub fn drive_responder(&mut self) {
         let Self { responder, back, there, now, workload, .. } = self;
         responder.receive(*now, there);
-        there.clear();
-        responder.handle_timeout(*now);
         responder.transmit(*now, back);
         for _ in 0..responder.take_completions() {
             post_receive(responder, *workload, *now);
@@ -98,29 +92,32 @@ impl Run {
     /// If a packet was lost or retransmitted, or bytes are wrong.
     pub fn finish(self) -> Tally {
         assert!(self.is_done(), "{} of {} messages", self.completed, self.messages);
-        assert!(self.requester.memory.as_slice() == self.responder.memory.as_slice());
+        assert!(self.requester.bytes() == self.responder.bytes());
         for side in [&self.requester, &self.responder] {
             for name in ["resent_pkts", "tail_probe", "duplicate_request", "out_of_seq_request"] {
                 assert_eq!(side.counter(name), 0, "{name}: the run is not as quiet as it must be");
             }
         }
-        let data_packets = self.requester.arrived_with_data + self.responder.arrived_with_data;
-        assert_eq!(data_packets, self.messages * self.workload.packets_a_message());
-        let all = self.requester.sent + self.responder.sent;
+        let data_packets = self.messages * self.workload.packets_a_message();
+        let (there, back) = (self.requester.sent(), self.responder.sent());
+        let received = [&self.responder, &self.requester].map(|side| side.counter("rcvd_pkts"));
+        assert_eq!(received, [there, back], "each packet arrives once");
+        let all = there + back;
         Tally { messages: self.messages, data_packets, other_packets: all - data_packets }
     }
 }
 
-fn post_receive(side: &mut Side, workload: Workload, now: Instant) {
+fn post_receive(side: &mut impl Drive, workload: Workload, now: Instant) {
     side.post_recv(now, RecvWr::new(0, [workload.piece()]));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Side;
 
     fn carry(workload: Workload, messages: u64) -> Tally {
-        let mut run = Run::new(workload, messages);
+        let mut run = Run::<Side>::new(workload, messages);
         for _ in 0..10_000 {
             run.drive_requester();
             run.drive_responder();

@@ -23,7 +23,7 @@ impl Wire {
     /// Maximum number of frames in flight: those of one round of a driver.
     pub const SLOTS: usize = 32;
     /// Length of a slot in bytes: an Ethernet header and the longest IP packet.
-    const SLOT_LEN: usize = 14 + 65_535;
+    pub const SLOT_LEN: usize = 14 + 65_535;
 
     /// Creates a wire without frames.
     pub fn new() -> Self {

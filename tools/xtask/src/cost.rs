@@ -1,6 +1,7 @@
 //! What a packet costs in instructions, held by bounds.
 //!
-//! The `cost` program of `bench/cost` lets two engines in one process exchange messages.
+//! The `cost` program of `bench/cost` lets two endpoints in one process exchange messages, and its program
+//! `engine_cost` the engines of two devices.
 //! Callgrind counts the instructions of one side's turns, for two numbers of messages: the
 //! difference leaves out set-up and the way to full speed. Counts do not depend on how fast
 //! or how busy the machine is.
@@ -22,7 +23,10 @@ use crate::stages::{Log, StageResult, Stages};
 use crate::{Result, host, workspace};
 use callgrind::Profile;
 
-/// The functions of the `cost` program that a side's whole work is in.
+/// The programs, and what stands before the names of their workloads.
+const PROGRAMS: [(&str, &str); 2] = [("cost", ""), ("engine_cost", "engine-")];
+
+/// The functions of the programs that a side's whole work is in.
 const SIDES: [&str; 2] = ["turn_of_requester", "turn_of_responder"];
 
 /// Messages that make some hundred packets and more, in the shorter of two runs; the longer
@@ -78,25 +82,24 @@ pub(crate) fn stage(log: &Log) -> Result<StageResult> {
     if let Err(why) = host::install_missing(host::PROFILING_TOOLS) {
         return Ok(StageResult::Skipped(why.to_string()));
     }
-    log.run(workspace::cargo().args(["build", "--release", "-p", "roce-cost", "--bin", "cost"]))?;
-    let program = workspace::target().join("release/cost");
+    log.run(workspace::cargo().args(["build", "--release", "-p", "roce-cost", "--bins"]))?;
     let path = workspace::root().join(BOUNDS);
-    let bounds: Bounds = toml::from_str(&fs::read_to_string(&path)?)
+    let mut bounds: Bounds = toml::from_str(&fs::read_to_string(&path)?)
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    let listed = Command::new(&program).arg("--list").output()?;
-    let workloads: Vec<String> =
-        String::from_utf8(listed.stdout)?.lines().map(str::to_owned).collect();
-    if let Some(unknown) = bounds.at_most.keys().find(|name| !workloads.contains(name)) {
-        return Err(format!("{BOUNDS} has a bound for {unknown}, which does not exist").into());
-    }
     let mut rows = Vec::new();
-    for workload in workloads {
-        let at_most = *bounds
-            .at_most
-            .get(&workload)
-            .ok_or_else(|| format!("{BOUNDS} has no bounds for {workload}"))?;
-        let costs = measure(&program, &workload, &bounds.payload_functions, log)?;
-        rows.push(Row { workload, costs, at_most });
+    for (name, prefix) in PROGRAMS {
+        let program = workspace::target().join("release").join(name);
+        let listed = Command::new(&program).arg("--list").output()?;
+        for workload in String::from_utf8(listed.stdout)?.lines() {
+            let shown = format!("{prefix}{workload}");
+            let at_most = bounds.at_most.remove(&shown);
+            let at_most = at_most.ok_or_else(|| format!("{BOUNDS} has no bounds for {shown}"))?;
+            let costs = measure(&program, workload, &bounds.payload_functions, log)?;
+            rows.push(Row { workload: shown, costs, at_most });
+        }
+    }
+    if let Some(unknown) = bounds.at_most.keys().next() {
+        return Err(format!("{BOUNDS} has a bound for {unknown}, which does not exist").into());
     }
     let table = table(&rows);
     fs::write(table_path(), &table)?;
@@ -131,11 +134,11 @@ fn table(rows: &[Row]) -> String {
     let mut text = format!(
         "Instructions for each packet that carries payload, everything included but moving\n\
          payload and its CRC, which are shown behind the + (they depend on the CPU):\n\n\
-         {:16} {:>32}   {:>32}\n",
+         {:20} {:>32}   {:>32}\n",
         "", NAMES[0], NAMES[1]
     );
     for row in rows {
-        text += &format!("{:16}", row.workload);
+        text += &format!("{:20}", row.workload);
         for (cost, at_most) in row.costs.iter().zip(row.at_most) {
             text += &format!(
                 " {:>8.1} (at most {at_most:>7.1}) + {:<6.0}",
@@ -174,7 +177,8 @@ struct Counted {
 /// Runs the program under callgrind, counting only what `side` does.
 fn count(program: &Path, workload: &str, messages: u64, side: &str, log: &Log) -> Result<Counted> {
     let folder = workspace::target().join("xtask");
-    let file = folder.join(format!("callgrind-{workload}-{messages}-{side}.out"));
+    let name = program.file_name().unwrap_or_default().display();
+    let file = folder.join(format!("callgrind-{name}-{workload}-{messages}-{side}.out"));
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--error-exitcode=9", "--dump-line=no"])
