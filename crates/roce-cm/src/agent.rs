@@ -38,7 +38,33 @@ use crate::{active, ending, passive, services};
 /// # Progress
 /// Every message that waits for the peer is repeated at most 15 times: after 98 s without an answer
 /// [`Event::Unreachable`] or [`Event::Disconnected`] tells the program, unless the peer has asked for
-/// more time with MRA. Nothing waits for the peer's program longer than that but a request of it.
+/// more time with MRA.
+///
+/// ```
+/// use std::time::Duration;
+/// use roce_cm::{Agent, AgentConfig, ConnectParameters, ConnectionAddresses, Event};
+/// use roce_wire::Qpn;
+///
+/// let local: std::net::IpAddr = [10, 0, 0, 1].into();
+/// let mut agent = Agent::new(AgentConfig::new(1, 1, vec![local]));
+/// let addresses =
+///     ConnectionAddresses { local: (local, 40_000).into(), remote: ([10, 0, 0, 2], 7174).into() };
+/// let parameters = ConnectParameters::new(addresses, Qpn::new(0x11).unwrap());
+/// let id = agent.connect(Duration::ZERO, &parameters)?;
+///
+/// // No peer answers.
+/// let mut requests = 0;
+/// while let Some(next) = agent.poll_timeout() {
+///     while agent.poll_transmit().is_some() {
+///         requests += 1;
+///     }
+///     agent.handle_timeout(next);
+/// }
+/// assert_eq!(requests, 16);
+/// assert_eq!(agent.poll_event(), Some(Event::Unreachable { id }));
+/// agent.destroy(Duration::from_secs(99), id)?;
+/// # Ok::<(), roce_cm::AgentError>(())
+/// ```
 #[derive(Debug)]
 pub struct Agent {
     pub(crate) tables: Tables,
@@ -83,6 +109,26 @@ impl Agent {
 
     /// Answers a datagram that was [`Disposition::Stray`], and that no other agent of the host takes:
     /// there is no listener, or no such connection. Other datagrams are not answered.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use roce_cm::*;
+    ///
+    /// let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    /// let mut asking = Agent::new(AgentConfig::new(1, 1, vec![local]));
+    /// let mut agent = Agent::new(AgentConfig::new(2, 2, vec![remote]));
+    /// let ends = ConnectionAddresses { local: (local, 1).into(), remote: (remote, 7).into() };
+    /// asking.resolve(Duration::ZERO, &ResolveParameters::new(ends))?;
+    /// let request = asking.poll_transmit().unwrap();
+    ///
+    /// let addresses = DatagramAddresses { local: remote, remote: local };
+    /// let disposition = agent.handle_datagram(Duration::ZERO, addresses, &request.datagram[..]);
+    /// assert_eq!(disposition, Disposition::Stray);
+    /// // No other process of this host listens, either.
+    /// agent.answer_stray(addresses, &request.datagram[..]);
+    /// assert!(agent.poll_transmit().is_some());
+    /// # Ok::<(), AgentError>(())
+    /// ```
     //= rule cm-no-listener: cm.c: cm_req_handler; cm.c: cm_sidr_req_handler
     //# A REQ without listener is rejected with the reason 8, and a SIDR_REQ answered with the status 1.
     pub fn answer_stray(&mut self, addresses: DatagramAddresses, datagram: &[u8]) {

@@ -6,6 +6,17 @@ use roce_wire::PathMtu;
 use roce_wire::management::CmTimeout;
 
 /// Configuration of an [`Agent`](crate::Agent).
+///
+/// ```
+/// use roce_cm::{Agent, AgentConfig};
+/// use roce_wire::management::CmTimeout;
+///
+/// // A test that does not wait 98 s for a peer that is silent.
+/// let timeout = CmTimeout::from_code(10);
+/// let config = AgentConfig::new(1, 1, vec![[10, 0, 0, 1].into()]);
+/// let config = AgentConfig { response_timeout: timeout, packet_life_time: timeout, ..config };
+/// assert_eq!(Agent::new(config).poll_timeout(), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// GUID of the device, by which peers tell devices apart.

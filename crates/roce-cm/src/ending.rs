@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_wire::management::{AnsweredMessage, CommunicationId, Drep, Dreq, Rej, RejectReason};
+use roce_wire::management::{CommunicationId, Drep, Dreq, Rej, RejectReason};
 
 use crate::addresses::DatagramAddresses;
 use crate::connection::State;
@@ -91,6 +91,9 @@ pub(crate) fn handle_drep(
 }
 
 /// Handles a REJ.
+///
+/// One that names our REQ's id ends the connection, whatever message it rejects: the peer that is destroyed
+/// after its REP was lost rejects no REQ. (The kernel drops such a REJ and repeats its REQ.)
 pub(crate) fn handle_rej(
     tables: &mut Tables,
     now: Duration,
@@ -105,9 +108,6 @@ pub(crate) fn handle_rej(
     let rejected =
         Event::Rejected { id, reason: rej.reason, private_data: rej.private_data.into() };
     match it.state {
-        State::ReqSent if rej.rejected != AnsweredMessage::Req => {
-            return Err(DropReason::WrongState.into());
-        }
         State::ReqSent | State::ReqReceived | State::RepSent if is_stale => {
             tables.tell(rejected);
             tables.enter_timewait(now, id);

@@ -8,6 +8,23 @@ use roce_wire::{DEFAULT_PARTITION_KEY, PathMtu, Qpn};
 use crate::addresses::ConnectionAddresses;
 
 /// What a listener is for.
+///
+/// ```
+/// use roce_cm::{Agent, AgentConfig, AgentError, ListenParameters};
+/// use roce_wire::management::PortSpace;
+///
+/// let mut agent = Agent::new(AgentConfig::new(1, 1, vec![[10, 0, 0, 1].into()]));
+/// let every = ListenParameters {
+///     space: PortSpace::TCP,
+///     port: 7174,
+///     address: "0.0.0.0".parse().unwrap(),
+///     backlog: 16,
+/// };
+/// agent.listen(&every)?;
+/// let one = ListenParameters { address: [10, 0, 0, 1].into(), ..every };
+/// assert_eq!(agent.listen(&one), Err(AgentError::PortInUse(7174)));
+/// # Ok::<(), AgentError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenParameters {
     /// Port space.

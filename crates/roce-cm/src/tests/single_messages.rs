@@ -336,6 +336,19 @@ fn a_rej_that_crosses_a_dreq_ends_the_connection() {
     assert_eq!(agent.usage().timewaits, 1);
 }
 
+#[test]
+fn a_peer_that_is_destroyed_after_its_lost_rep_rejects_the_request_at_once() {
+    let mut plan = Plan::connect();
+    plan.on_request.push((1, Act::Destroy));
+    // REQ, REP, REJ.
+    let mut pair = Pair::new(plan, vec![Fate::Pass, Fate::Drop, Fate::Pass]);
+    pair.settle();
+    let seen: Vec<&Seen> = pair.sides[0].seen.0.values().flatten().collect();
+    assert_eq!(seen, [&Seen::Rejected(RejectReason::CONSUMER)]);
+    assert_eq!(pair.log.iter().filter(|(_, name)| *name == "REQ").count(), 1);
+    pair.finish();
+}
+
 //= test cm-timewait
 #[test]
 fn a_timewait_takes_the_ack_timeout() {
