@@ -4,4 +4,5 @@ mod bounds;
 mod corpora;
 mod pair_scripts;
 mod rxe_bytes;
+mod shared_addresses;
 mod single_messages;
