@@ -7,7 +7,7 @@ use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
 use crate::device_list::ListedDevice;
 
 /// Returns the configuration of a device: capture, faults, congestion
-/// control, link rate and published counters as the environment says.
+/// control, link rate, shards and published counters as the environment says.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
@@ -34,6 +34,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         }
         Err(_) => None,
     };
+    let shards = environment::shards()?;
     let capture = std::env::var_os(environment::PCAP).map(PathBuf::from);
     let counter_file = environment::counter_file(device.name());
     Ok(DeviceConfig {
@@ -46,6 +47,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         congestion,
         counter_file,
         link_rate,
+        shards,
         ..DeviceConfig::default()
     })
 }

@@ -13,7 +13,7 @@ use roce_transport::Completion;
 
 use self::reports::{Shared, Waiter};
 use crate::completion_queue::{CompletionQueue, inner};
-use crate::driver::Driver;
+use crate::driver::{Driver, Shard};
 use crate::error::Error;
 
 /// A channel on which completion queues report; as `ibv_comp_channel`.
@@ -74,7 +74,7 @@ impl CompletionChannel {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
         let _waiter = Waiter::on(&self.shared);
         let mut found = None;
-        self.driver.drive_until(deadline, self.as_fd(), || {
+        self.driver.drive_until(self.shared.shards.mask(), deadline, self.as_fd(), || {
             found = self.poll();
             found.is_some()
         })?;
@@ -89,7 +89,9 @@ impl CompletionChannel {
     pub fn wait_reported(&self, timeout: Duration) -> Result<bool, Error> {
         let _waiter = Waiter::on(&self.shared);
         let reported = || !self.shared.is_empty();
-        self.driver.drive_until(Instant::now().checked_add(timeout), self.as_fd(), reported)?;
+        let deadline = Instant::now().checked_add(timeout);
+        let shards = self.shared.shards.mask();
+        self.driver.drive_until(shards, deadline, self.as_fd(), reported)?;
         Ok(reported())
     }
 
@@ -107,18 +109,20 @@ impl CompletionChannel {
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
-        let mut drivers: Vec<&Driver> = Vec::with_capacity(channels.len());
+        let mut shards: Vec<&Arc<Shard>> = Vec::with_capacity(channels.len());
         for channel in channels {
-            // Two channels may belong to one device, which runs one round for both.
-            if !drivers.iter().any(|driver| std::ptr::eq(*driver, &*channel.driver)) {
-                drivers.push(&channel.driver);
+            for shard in channel.driver.shards(channel.shared.shards.mask()) {
+                // Two channels may belong to one shard, which runs one round for both.
+                if !shards.iter().any(|known| Arc::ptr_eq(known, shard)) {
+                    shards.push(shard);
+                }
             }
         }
         let _waiters: Vec<_> = channels.iter().map(|channel| Waiter::on(&channel.shared)).collect();
         let mut fds: Vec<_> = channels.iter().map(|channel| channel.as_fd()).collect();
         fds.push(beside);
         let reported = |channel: &&Self| !channel.shared.is_empty();
-        Driver::drive_all_until(&drivers, deadline, &fds, |beside_is_readable| {
+        Driver::drive_all_until(&shards, deadline, &fds, |beside_is_readable| {
             beside_is_readable || channels.iter().any(reported)
         })
     }

@@ -70,10 +70,10 @@ impl CompletionQueue {
         channel: Option<&Arc<reports::Shared>>,
     ) -> Self {
         let channel = channel.cloned();
-        let inner = Arc::new_cyclic(|this| Inner::new(this, handle, capacity, channel, events));
-        if inner.channel.is_some() {
-            driver.add_notifying(&inner);
-        }
+        let home = driver.home_of_next_queue();
+        let inner =
+            Arc::new_cyclic(|this| Inner::new(this, handle, home, capacity, channel, events));
+        driver.add_queue(&inner, home);
         Self { inner, driver }
     }
 
@@ -141,7 +141,8 @@ impl CompletionQueue {
 
     /// Appends at most `max` completions to `into`, oldest first, and returns how many.
     ///
-    /// If there are none, this thread runs one round of the engine, unless another thread does.
+    /// If there are none, this thread runs one round of the engine, unless another thread does. Where the
+    /// queue pairs of the queue are in several shards of the device, it runs one of each.
     /// In a child process after `fork` there are none.
     ///
     /// The completion of a WRITE may come up to 60 µs late, together with a WRITE of the peer, for a program
@@ -176,7 +177,7 @@ impl CompletionQueue {
         };
         let mut count = self.inner.take(max, &mut each);
         if count == 0 && max > 0 {
-            let driven = self.driver.drive_inline(Some(&self.inner));
+            let driven = self.driver.poll_queue(&self.inner);
             if let Some(completion) = driven.completion {
                 each(completion);
                 count = 1;
@@ -186,7 +187,7 @@ impl CompletionQueue {
             }
         } else {
             // A poll releases held posts whether it runs a round or not.
-            self.driver.send_held_posts();
+            self.driver.send_held_posts(self.inner.shards.mask());
         }
         count
     }
@@ -195,14 +196,14 @@ impl CompletionQueue {
     pub fn poll_one(&self) -> Option<Completion> {
         let mut completion = self.inner.pop();
         if completion.is_none() {
-            let driven = self.driver.drive_inline(Some(&self.inner));
+            let driven = self.driver.poll_queue(&self.inner);
             completion = driven.completion;
             if completion.is_none() && driven.did_work {
                 completion = self.inner.pop();
             }
         } else {
             // A poll releases held posts whether it runs a round or not.
-            self.driver.send_held_posts();
+            self.driver.send_held_posts(self.inner.shards.mask());
         }
         let completion = completion?;
         self.driver.device().observer.polled(&completion);
@@ -228,7 +229,7 @@ impl CompletionQueue {
     /// report. Without a channel this does nothing.
     pub fn arm(&self, solicited_only: bool) {
         // The caller is about to sleep.
-        self.driver.send_held_posts();
+        self.driver.send_held_posts(self.inner.shards.mask());
         if self.inner.channel.is_some() {
             let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
             self.driver.arm(&self.inner, |now| self.inner.arm(state, now));

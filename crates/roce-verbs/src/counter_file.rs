@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fork::PerProcess;
+use crate::shard_set::MAX_SHARDS;
 
 /// Digits of a number: a file never becomes shorter.
 const DIGITS: usize = 20;
@@ -37,8 +38,8 @@ struct Line {
     name: &'static str,
     /// Counted before the device was opened the last time.
     before: u64,
-    /// Counted since then.
-    count: u64,
+    /// Counted since then, by each shard.
+    counts: [u64; MAX_SHARDS],
     /// Where the digits begin.
     at: usize,
 }
@@ -65,9 +66,20 @@ pub(super) fn open(path: &Path) -> io::Result<SharedCounterFile> {
     Ok(file)
 }
 
-/// Writes counters into a file. A device works without it, so that an error is only logged.
-pub(crate) fn write(file: &SharedCounterFile, counters: &[(&'static str, u64)]) {
-    if let Err(error) = lock(file).write(counters) {
+/// Adds counters of the same names.
+pub(crate) fn add(all: &mut Vec<(&'static str, u64)>, more: &[(&'static str, u64)]) {
+    for (name, count) in more {
+        match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, total)) => *total += count,
+            None => all.push((name, *count)),
+        }
+    }
+}
+
+/// Writes the counters of a shard into a file, which has the sums over all shards. A device works without
+/// it, so that an error is only logged.
+pub(crate) fn write(file: &SharedCounterFile, shard: usize, counters: &[(&'static str, u64)]) {
+    if let Err(error) = lock(file).write(shard, counters) {
         tracing::debug!(%error, "counters are not published");
     }
 }
@@ -94,15 +106,21 @@ fn create(path: &Path) -> io::Result<File> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
+impl Line {
+    fn total(&self) -> u64 {
+        self.counts.iter().fold(self.before, |total, count| total.saturating_add(*count))
+    }
+}
+
 impl CounterFile {
     fn go_on(&mut self) {
         for line in &mut self.lines {
-            line.before = line.before.saturating_add(line.count);
-            line.count = 0;
+            line.before = line.total();
+            line.counts = [0; MAX_SHARDS];
         }
     }
 
-    fn write(&mut self, counters: &[(&'static str, u64)]) -> io::Result<()> {
+    fn write(&mut self, shard: usize, counters: &[(&'static str, u64)]) -> io::Result<()> {
         let mut is_changed = false;
         for (place, (name, count)) in counters.iter().enumerate() {
             // Mostly the counters come in the order of before.
@@ -112,14 +130,14 @@ impl CounterFile {
             };
             let place = known.unwrap_or_else(|| {
                 is_changed = true;
-                self.lines.push(Line { name, before: 0, count: 0, at: 0 });
+                self.lines.push(Line { name, before: 0, counts: [0; MAX_SHARDS], at: 0 });
                 self.lines.len() - 1
             });
             let line = &mut self.lines[place];
-            if line.count != *count {
+            if line.counts[shard] != *count {
                 is_changed = true;
-                line.count = *count;
-                put(&mut self.text, line.at, line.before.saturating_add(line.count));
+                line.counts[shard] = *count;
+                put(&mut self.text, line.at, line.total());
             }
         }
         if !is_changed {
@@ -154,7 +172,7 @@ impl CounterFile {
         }
         add("#");
         for line in &self.lines {
-            put(&mut self.text, line.at, line.before.saturating_add(line.count));
+            put(&mut self.text, line.at, line.total());
         }
     }
 }
@@ -208,7 +226,7 @@ mod tests {
         for open in 1..=20 {
             let file = super::open(&folder.0.join("x.1")).unwrap();
             for count in [1, 4] {
-                write(&file, &[("a", count), ("b", 0)]);
+                write(&file, 0, &[("a", count), ("b", 0)]);
                 let expected = [("a".to_owned(), (open - 1) * 4 + count), ("b".to_owned(), 0)];
                 assert_eq!(folder.read("x.1"), expected.into());
             }
@@ -217,12 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_the_sums_over_the_shards() {
+        let folder = Folder::new("shards");
+        for open in 1..=2 {
+            let file = super::open(&folder.0.join("x.1")).unwrap();
+            for (shard, counts) in [(0, [1, 2]), (1, [10, 20]), (0, [3, 2])] {
+                write(&file, shard, &[("a", counts[0]), ("b", counts[1])]);
+            }
+            let expected = [("a".to_owned(), 13 * open), ("b".to_owned(), 22 * open)];
+            assert_eq!(folder.read("x.1"), expected.into());
+        }
+    }
+
+    #[test]
     fn two_devices_of_one_name_have_a_file_each() {
         let folder = Folder::new("two");
         let path = folder.0.join("x.1");
         let (first, second) = (super::open(&path).unwrap(), super::open(&path).unwrap());
-        write(&first, &[("a", 1)]);
-        write(&second, &[("a", 2)]);
+        write(&first, 0, &[("a", 1)]);
+        write(&second, 0, &[("a", 2)]);
         assert_eq!(folder.read("x.1")["a"] + folder.read("x.1.1")["a"], 3);
     }
 
@@ -230,8 +261,8 @@ mod tests {
     fn a_counter_that_appears_later_gets_a_line_and_shifts_no_other() {
         let folder = Folder::new("later");
         let file = super::open(&folder.0.join("x.1")).unwrap();
-        write(&file, &[("a", 1), ("c", u64::MAX)]);
-        write(&file, &[("a", 1), ("b", 7), ("c", u64::MAX)]);
+        write(&file, 0, &[("a", 1), ("c", u64::MAX)]);
+        write(&file, 0, &[("a", 1), ("b", 7), ("c", u64::MAX)]);
         let expected = [("a", 1), ("b", 7), ("c", u64::MAX)];
         assert_eq!(
             folder.read("x.1"),
@@ -246,7 +277,7 @@ mod tests {
         fs::write(&target, "precious").unwrap();
         symlink(&target, folder.0.join("x.1")).unwrap();
         symlink(folder.0.join("nothing"), folder.0.join("x.1.1")).unwrap();
-        write(&super::open(&folder.0.join("x.1")).unwrap(), &[("a", 1)]);
+        write(&super::open(&folder.0.join("x.1")).unwrap(), 0, &[("a", 1)]);
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
         assert!(!folder.0.join("nothing").exists());
         assert_eq!(folder.read("x.1.2")["a"], 1);

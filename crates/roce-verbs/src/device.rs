@@ -23,7 +23,7 @@ use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
 use crate::device_config::{DeviceConfig, PeersInRun};
 use crate::device_state::DeviceState;
-use crate::driver::{Driver, SleepSet};
+use crate::driver::{Driver, EngineOpener, SleepSet};
 use crate::engine::{Engine, Objects};
 use crate::error::Error;
 use crate::events::EventQueue;
@@ -33,6 +33,7 @@ use crate::idle_sockets::ReusedSocket;
 use crate::path::{AddressVector, Path, resolve};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
+use crate::shard_set::MAX_SHARDS;
 use crate::trace::TraceObserver;
 
 /// An interface that carries RoCE, or could.
@@ -61,7 +62,7 @@ impl DeviceInfo {
 /// An interface opened to speak RoCEv2; as `ibv_context`.
 ///
 /// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made
-/// from it share one engine. Opening the same interface again in the same process gives another
+/// from it share one engine, unless it has several [shards](DeviceConfig::shards). Opening the same interface again in the same process gives another
 /// context of the same engine, with asynchronous events of its own; a clone is the same context. The
 /// engine ends with the last object made from any of them.
 ///
@@ -139,8 +140,12 @@ impl Device {
     /// [`Error::Open`] when it does not exist, is down, or CAP_NET_RAW is missing;
     /// [`Error::Port`] when another stack or program holds UDP port 4791;
     /// [`Error::OpenedDifferently`] when it is open with another configuration;
-    /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says.
+    /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says;
+    /// [`Error::Shards`] for a number of shards that no device has.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
+        if !(1..=MAX_SHARDS).contains(&config.shards) {
+            return Err(Error::Shards { requested: config.shards, max: MAX_SHARDS });
+        }
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
@@ -237,14 +242,13 @@ impl Device {
         if capacity == 0 || capacity > MAX_CQE {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
+        self.driver().check_alive()?;
         let handle = CqHandle(self.next_handle());
         let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
         let queue =
             CompletionQueue::new(driver, events, handle, capacity, channel.map(|it| it.shared()));
-        let mut engine = self.driver().engine()?;
-        // Queues without users are removed when new ones come.
-        engine.consumer.queues.retain(|_, queue| queue.is_used());
-        engine.consumer.queues.insert(handle, Arc::clone(queue.inner()));
+        let home = self.driver().shard(queue.inner().shards.home());
+        home.engine()?.consumer.add_queue(handle, queue.inner());
         Ok(queue)
     }
 
@@ -278,10 +282,10 @@ impl Device {
         self.fetch_event()
     }
 
-    /// Runs one round of the engine, unless another thread does, and yields the processor as an empty
+    /// Runs one round of each shard, unless another thread does, and yields the processor as an empty
     /// poll of a completion queue does.
     pub fn run_round(&self) {
-        self.driver().drive_inline(None);
+        self.driver().run_rounds();
     }
 
     /// As [`poll_event`](Self::poll_event), without a round of the engine: for callers that hold a
@@ -312,7 +316,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
-        Ok(self.driver().engine()?.counters())
+        self.driver().counters()
     }
 
     /// Returns one counter; 0 if none has this name.
@@ -338,10 +342,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn set_congestion(&self, config: CongestionConfig) -> Result<(), Error> {
-        let endpoint = &mut self.driver().engine()?.endpoint;
-        let line_rate = endpoint.congestion().line_rate;
-        endpoint.set_congestion(CongestionConfig { line_rate, ..config });
-        Ok(())
+        self.driver().set_congestion(config)
     }
 
     /// Ends all queue pairs of this context, at once and without a word to their peers: no packet to
@@ -355,12 +356,16 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn shut_down(&self) -> Result<(), Error> {
-        self.driver().end(|engine| {
-            self.events.shut_down();
-            for qpn in engine.consumer.events.queue_pairs_of(&self.events) {
-                // Its number stays allocated until the queue pair is dropped.
-                engine.endpoint.destroy_qp(qpn);
-            }
+        self.driver().check_alive()?;
+        // A queue pair that is made now is in none of the shards below, or is refused.
+        self.events.shut_down();
+        self.driver().open_shards().try_for_each(|shard| {
+            shard.end(|engine| {
+                for qpn in engine.consumer.events.queue_pairs_of(&self.events) {
+                    // Its number stays allocated until the queue pair is dropped.
+                    engine.endpoint.destroy_qp(qpn);
+                }
+            })
         })
     }
 
@@ -397,7 +402,7 @@ fn stop_all(limit: Duration) {
     };
     for driver in drivers {
         driver.flush_held(deadline);
-        driver.end_thread(deadline);
+        driver.end_threads(deadline);
         driver.publish_counters(deadline);
         if let Some(capture) = &driver.device().capture {
             // There is nothing left to report an error to.
@@ -423,6 +428,50 @@ extern "C" fn stop_at_exit() {
 /// Opens the sockets of a device and starts its threads.
 fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let capture = config.capture.as_deref().map(open_capture).transpose()?;
+    let script = config.faults.as_ref().map(|faults| fault_script(faults, &config));
+    // Packets that are recorded or counted by rules of faults have one order.
+    let is_alone = capture.is_some() || script.is_some();
+    let limit = if is_alone { 1 } else { config.shards };
+    let observer = TraceObserver::new(config.trace.clone());
+    let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
+    let (engine, found) = open_engine(interface, 0, &wrapping, &observer)?;
+    let script = wrapping.script;
+    let port_reservation = PortReservation::bind(&PortReservationConfig {
+        whole_trains: found.kind.segments_in_software(),
+        ..PortReservationConfig::default()
+    })?;
+    let opener = opener_of_further(found.index, &config, &observer);
+    let port = Port::of(&found);
+    let device = DeviceState {
+        config,
+        capture,
+        script,
+        next_handle: AtomicU32::new(1),
+        observer,
+        _port_holder: port_reservation,
+    };
+    Driver::new(engine, port, device, limit, opener)
+}
+
+/// Returns what opens the engines of further shards on an interface of this index.
+fn opener_of_further(index: u32, config: &DeviceConfig, observer: &TraceObserver) -> EngineOpener {
+    let (config, observer) = (config.clone(), observer.clone());
+    Box::new(move |shard| {
+        let found = interfaces()?.into_iter().find(|candidate| candidate.index == index);
+        let name = found.map(|found| found.name).unwrap_or_default();
+        let wrapping = Wrapping { config: &config, capture: None, script: None };
+        open_engine(&name, shard, &wrapping, &observer).map(|(engine, _)| engine)
+    })
+}
+
+/// Opens the sockets of a shard, and makes its engine. Returns the interface, too.
+fn open_engine(
+    interface: &str,
+    shard: usize,
+    wrapping: &Wrapping<'_>,
+    observer: &TraceObserver,
+) -> Result<(Engine, InterfaceInfo), Error> {
+    let config = wrapping.config;
     // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
     let packet_config = |name: &str| AfPacketConfig {
@@ -433,18 +482,11 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     };
     let wire = ReusedSocket::open(&packet_config(interface))?;
     let found = wire.interface().clone();
-    let whole_trains = found.kind.segments_in_software();
-    let port_reservation = PortReservation::bind(&PortReservationConfig {
-        whole_trains,
-        ..PortReservationConfig::default()
-    })?;
-    let script = config.faults.as_ref().map(|faults| fault_script(faults, &config));
-    let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
     let wire = wrapping.device(wire, &found.name, config.peers == PeersInRun::All);
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
     let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
         None => None,
-        // Without `lo` only traffic to other processes of this host is lost.
+        // Without `lo` only traffic to other shards and processes of this host is lost.
         Some(lo) => match ReusedSocket::open(&packet_config(&lo.name)) {
             Ok(device) => Some(wrapping.device(device, &lo.name, config.peers != PeersInRun::None)),
             Err(error) => {
@@ -453,7 +495,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
             }
         },
     };
-    let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig {
         congestion: config.congestion,
         max_reorder_bytes: config.max_reorder_bytes,
@@ -464,7 +505,7 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     if let Some(bits_per_sec) = link_rate {
         behaviour.congestion.line_rate = bits_per_sec.max(1);
     }
-    if !whole_trains {
+    if !found.kind.segments_in_software() {
         // Every packet is a frame of its own, and the peer may be a network card, which has no ring
         // that fills: the peer window may grow further.
         behaviour.peer_window.initial_frames = behaviour.window.initial_packets;
@@ -477,21 +518,11 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         lo,
         loopback: wrapping.loopback(&found.name),
         gids: gids_of(&found),
-        consumer: Objects::default(),
+        consumer: Objects::of_shard(shard),
         identification: fork::random(),
     });
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
     let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
     engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
-    let port = Port::of(&found);
-    let script = wrapping.script;
-    let device = DeviceState {
-        config,
-        capture,
-        script,
-        next_handle: AtomicU32::new(1),
-        observer,
-        _port_holder: port_reservation,
-    };
-    Driver::new(engine, port, device)
+    Ok((engine, found))
 }

@@ -36,8 +36,8 @@ pub struct DeviceConfig {
     /// sleeping thread notices a packet some 10 to 50 µs late. On a processor that other threads use
     /// up no thread spins. Default 200 µs.
     pub spin: Duration,
-    /// CPU and scheduling class of the device's own thread. By default it runs on any CPU, whatever
-    /// the thread that opens the device is bound to.
+    /// CPU and scheduling class of the device's own thread, or of those of all its shards. By default it
+    /// runs on any CPU, whatever the thread that opens the device is bound to.
     pub thread: ThreadPlacement,
     /// Trace that records the events of the device. Default: none.
     pub trace: Option<Trace>,
@@ -49,9 +49,23 @@ pub struct DeviceConfig {
     /// a bridge, a VLAN) makes up counts for congestion control alone: a neighbour there could otherwise
     /// hold all classes.
     pub link_rate: Option<u64>,
-    /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
-    /// such packets. Default 4 MiB.
+    /// Most bytes of packets that wait for a missing one before them, over all queue pairs of a shard; 0
+    /// drops such packets. Default 4 MiB.
     pub max_reorder_bytes: usize,
+    /// Most shards of the device, 1 ..= 8. Default 1.
+    ///
+    /// A shard is an engine with a lock, packet sockets and a driver thread of its own. With one, the threads
+    /// of a program take turns; with several, two threads that have a completion queue each, and queue pairs
+    /// that complete there, work on two processors at the same time. Completion queues are spread over the
+    /// shards in turn, and a shard is opened with its first queue: a program with one queue has one shard.
+    /// A queue pair is in the shard of its send completion queue, or in that of its shared receive queue.
+    /// It may complete in a queue of another shard, whose polls drive both. Queue pairs of two shards that are
+    /// connected with each other exchange packets over `lo`, which is slower than within a shard.
+    ///
+    /// Each shard takes two packet sockets, with some 9 MiB of the kernel's memory each. Opening one takes some
+    /// 25 ms of the call that creates the queue. If it cannot be opened, the device goes on without it.
+    /// A device with a [`capture`](Self::capture) or [`faults`](Self::faults) has one shard.
+    pub shards: usize,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
     /// process ends. The counters of a device that this process opens again go on. The name gets `.1`
@@ -79,6 +93,7 @@ impl Default for DeviceConfig {
             congestion: CongestionConfig::default(),
             link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
+            shards: 1,
             counter_file: None,
             counters_each_round: false,
         }

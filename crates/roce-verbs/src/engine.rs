@@ -1,4 +1,4 @@
-//! The engine of a device, and what it delivers to.
+//! The engine of a shard, and what it delivers to.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use roce_engine::{Consumer, KeyHasher, OwnNumbers, Pushed, Region};
 use roce_transport::{
-    AsyncEvent, AtomicChange, Completion, CqHandle, EventSource, Instant, MemoryFault,
+    AsyncEvent, AtomicChange, Completion, CqHandle, EventSource, Instant, MemoryFault, SrqHandle,
 };
 use roce_wire::PayloadCrc;
 
@@ -18,18 +18,20 @@ use crate::qpn_allocator::QpnAllocator;
 use crate::region::Mapping;
 use crate::trace::TraceObserver;
 
-/// The engine of a device.
+/// The engine of a shard.
 pub(crate) type Engine = roce_engine::Engine<Objects>;
 
-/// The objects of a device that the lock of its engine guards.
+/// The objects of a shard that the lock of its engine guards.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// The completion queues.
+    /// Number of the shard.
+    pub(crate) shard: usize,
+    /// The completion queues of its queue pairs, and those whose home it is.
     pub(crate) queues:
         HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
     /// The receivers of asynchronous events.
     pub(crate) events: EventRouter,
-    /// The queue pair numbers of this process.
+    /// The queue pair numbers of this shard.
     pub(crate) numbers: QpnAllocator,
     /// File to which each round with work publishes the counters.
     pub(crate) counter_file: Option<SharedCounterFile>,
@@ -43,6 +45,39 @@ pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
     let numbers = &engine.consumer.numbers;
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
     engine.set_numbers(OwnNumbers { blocks, general_services })
+}
+
+/// Bits of a shared receive queue's name that are its number in its shard.
+const SRQ_BITS: u32 = 28;
+
+impl Objects {
+    /// Returns the objects of the shard with this number: none as yet.
+    pub(crate) fn of_shard(shard: usize) -> Self {
+        Self { shard, ..Self::default() }
+    }
+
+    /// Adds a completion queue, unless it is there. Queues without users are removed when new ones come.
+    pub(crate) fn add_queue(&mut self, handle: CqHandle, queue: &Arc<completion_queue::Inner>) {
+        if !self.queues.contains_key(&handle) {
+            self.queues.retain(|_, queue| queue.is_used());
+            self.queues.insert(handle, Arc::clone(queue));
+        }
+    }
+
+    /// Returns the name in the device of a shared receive queue of this shard.
+    pub(crate) fn name_of(&self, srq: SrqHandle) -> SrqHandle {
+        SrqHandle((self.shard as u32) << SRQ_BITS | srq.0)
+    }
+
+    /// Returns an event with the name of its object in the device.
+    fn named(&self, event: AsyncEvent) -> AsyncEvent {
+        match event {
+            AsyncEvent::SrqLimitReached { srq } => {
+                AsyncEvent::SrqLimitReached { srq: self.name_of(srq) }
+            }
+            event => event,
+        }
+    }
 }
 
 impl Consumer for Objects {
@@ -59,7 +94,15 @@ impl Consumer for Objects {
     }
 
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {
-        self.queues.get(&handle).map_or(Pushed::Queued, |queue| queue.push(completion, now))
+        let Some(queue) = self.queues.get(&handle) else { return Pushed::Queued };
+        if queue.shards.take_overrun(self.shard) {
+            return Pushed::Full;
+        }
+        let pushed = queue.push(completion, now);
+        if pushed == Pushed::Full && !queue.ignores_overrun() {
+            queue.shards.note_overrun(self.shard);
+        }
+        pushed
     }
 
     fn drop_oldest(&mut self, handle: CqHandle) -> bool {
@@ -67,6 +110,7 @@ impl Consumer for Objects {
     }
 
     fn push_event(&mut self, event: AsyncEvent) {
+        let event = self.named(event);
         match event.source() {
             EventSource::CompletionQueue(cq) => {
                 if let Some(queue) = self.queues.get(&cq) {
@@ -84,7 +128,7 @@ impl Consumer for Objects {
     #[inline]
     fn publish_counters(&self, counters: impl FnOnce() -> Vec<(&'static str, u64)>) {
         if let Some(file) = &self.counter_file {
-            counter_file::write(file, &counters());
+            counter_file::write(file, self.shard, &counters());
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::device_config::PeersInRun;
+use crate::shard_set::MAX_SHARDS;
 
 /// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
 pub const DEVICES: &str = "ROCE_DEVICES";
@@ -45,6 +46,21 @@ pub const CC: &str = "ROCE_CC";
 /// Rate of the links of all devices in bits per second: the value of
 /// [`DeviceConfig::link_rate`](crate::DeviceConfig::link_rate).
 pub const LINK_RATE: &str = "ROCE_LINK_RATE";
+
+/// Most shards of every device: the value of [`DeviceConfig::shards`](crate::DeviceConfig::shards).
+pub const SHARDS: &str = "ROCE_SHARDS";
+
+/// Returns what the variable [`SHARDS`] says; 1 if it is not set.
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn shards() -> Result<usize, String> {
+    let Some(value) = std::env::var_os(SHARDS) else { return Ok(1) };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.filter(|number| (1..=MAX_SHARDS).contains(number)).ok_or_else(|| {
+        format!("{SHARDS}: {value:?} is not a number of shards; set it to 1 to {MAX_SHARDS}, or unset it")
+    })
+}
 
 /// File to which all packets are added.
 pub const PCAP: &str = "ROCE_PCAP";

@@ -57,6 +57,14 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
+    /// A number of shards that no device has.
+    #[error("a device cannot have {requested} shards; configure 1 to {max}")]
+    Shards {
+        /// Requested number.
+        requested: usize,
+        /// Largest number.
+        max: usize,
+    },
     /// The row of the GID table does not exist, or the interface does not have its address.
     #[error(
         "GID index {index} of {interface} is not usable; `roce devices -v` lists those that are"

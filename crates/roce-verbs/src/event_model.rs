@@ -51,7 +51,7 @@ fn completion(wr_id: u64) -> Completion {
 fn queue_on(channel: &Arc<reports::Shared>, handle: u32) -> Arc<Inner> {
     let events = Arc::new(EventQueue::new().unwrap());
     Arc::new_cyclic(|this| {
-        Inner::new(this, CqHandle(handle), 64, Some(Arc::clone(channel)), events)
+        Inner::new(this, CqHandle(handle), 0, 64, Some(Arc::clone(channel)), events)
     })
 }
 

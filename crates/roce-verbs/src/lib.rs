@@ -9,6 +9,9 @@
 //! which go wherever an [`AddressHandle`] points. Several queue pairs may take their receives from
 //! one [`SharedReceiveQueue`].
 //!
+//! A device may have several [shards](DeviceConfig::shards), so that threads on several processors do not
+//! wait for each other.
+//!
 //! A thread that polls drives the engine: see [`CompletionQueue`]. When none polls, the device's own
 //! thread drives it, so one-sided operations need no calls of their target.
 //!
@@ -90,6 +93,7 @@ mod queue_pair;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
+mod shard_set;
 mod shared_receive_queue;
 // One call: the real-time class.
 #[allow(unsafe_code)]
@@ -117,6 +121,7 @@ pub use port::{PortAttributes, PortState};
 pub use posting::{DatagramTarget, InlineBuffers};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
+pub use shard_set::MAX_SHARDS;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use thread_wait::YieldPolicy;

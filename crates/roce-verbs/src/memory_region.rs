@@ -8,7 +8,6 @@ use roce_transport::{Access, AccessFlags, MemoryFault, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::fork;
 use crate::protection_domain::ProtectionDomain;
 use crate::region::Mapping;
 pub use crate::region::Pages;
@@ -130,8 +129,7 @@ impl MemoryRegion {
         if change.memory.is_some() {
             how.iova = mapping.address();
         }
-        // Under the engine's lock: when this returns no thread is inside the memory of before.
-        region.driver.engine()?.memory.replace(region.key, Arc::clone(&mapping), how);
+        region.driver.register_again(region.key, &mapping, how)?;
         (region.mapping, region.iova) = (mapping, how.iova);
         Ok(())
     }
@@ -386,8 +384,7 @@ impl ProtectionDomain {
             on_demand: options.on_demand,
         };
         check_rights(access)?;
-        let key =
-            self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration, fork::random);
+        let key = self.driver.register(&mapping, registration)?;
         Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
     }
 }
@@ -403,9 +400,6 @@ fn check_rights(access: AccessFlags) -> Result<(), Error> {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Under the engine's lock: when this returns no thread is inside the region.
-        if let Ok(mut engine) = self.driver.engine() {
-            engine.memory.remove(self.key);
-        }
+        self.driver.deregister(self.key);
     }
 }

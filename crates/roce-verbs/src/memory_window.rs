@@ -13,8 +13,9 @@
 //! and a window of type 2B its queue pair, take the binding with them when they are dropped, and so
 //! does the region.
 //!
-//! The binding is part of the engine of the queue pair that bound the window: queue pairs of another
-//! engine, such as that of another interface, find no window under its key.
+//! The binding is part of the device of the queue pair that bound the window: queue pairs of all its shards
+//! find the window under its key, those of another interface do not. Once the request that ends a binding
+//! has completed, no shard accesses memory by it.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;

@@ -6,7 +6,6 @@ use roce_transport::{PdHandle, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::fork;
 use crate::protection_domain::ProtectionDomain;
 
 /// A region without memory; as the `ibv_mr` of `ibv_alloc_null_mr`.
@@ -45,7 +44,7 @@ impl ProtectionDomain {
 
 impl NullRegion {
     pub(crate) fn new(driver: &Arc<Driver>, pd: PdHandle) -> Result<Self, Error> {
-        let key = driver.engine()?.memory.insert_null(pd, fork::random);
+        let key = driver.register_null(pd)?;
         Ok(Self { driver: Arc::clone(driver), key })
     }
 
@@ -62,8 +61,6 @@ impl NullRegion {
 
 impl Drop for NullRegion {
     fn drop(&mut self) {
-        if let Ok(mut engine) = self.driver.engine() {
-            engine.memory.remove_null(self.key);
-        }
+        self.driver.deregister_null(self.key);
     }
 }

@@ -135,13 +135,12 @@ impl Port {
     }
 
     /// Stores the state of the interface (`Some(None)`: it is gone) and its addresses, as far as they
-    /// were queried, and raises events for the application.
+    /// were queried, and returns what changed, for the engines.
     pub(crate) fn store(
         &self,
-        engine: &mut Engine,
         link: Option<Option<Link>>,
         addresses: Option<&[IpAddr]>,
-    ) {
+    ) -> PortChange {
         let (before, next) = self.with_current(|now| {
             let before = now.clone();
             if let Some(addresses) = addresses {
@@ -152,6 +151,42 @@ impl Port {
             }
             (before, now.clone())
         });
+        if next.mtu < before.mtu {
+            let (interface, before, now) = (&self.name, before.mtu, next.mtu);
+            tracing::warn!(
+                interface,
+                before,
+                now,
+                "the MTU was lowered; longer packets of connected queue pairs are dropped"
+            );
+        }
+        PortChange { before, next }
+    }
+}
+
+/// A change of a port.
+#[derive(Debug)]
+pub(crate) struct PortChange {
+    before: Snapshot,
+    next: Snapshot,
+}
+
+impl PortChange {
+    /// Applies the change to an engine of the device. Returns true if its GID table is another than before.
+    pub(crate) fn apply(&self, engine: &mut Engine) -> bool {
+        let Self { before, next } = self;
+        if before.mtu != next.mtu {
+            engine.set_mtu(next.mtu as usize);
+        }
+        if before.mac != next.mac {
+            engine.paths.set_source_mac(next.mac);
+        }
+        engine.gids.update(next.mac, &next.addresses)
+    }
+
+    /// Raises the events of the change for the contexts of an engine.
+    pub(crate) fn raise_events(&self, engine: &mut Engine, has_other_gids: bool) {
+        let Self { before, next } = self;
         if before.state != next.state {
             engine.consumer.push_event(match next.state {
                 PortState::Active => AsyncEvent::PortActive,
@@ -161,22 +196,7 @@ impl Port {
         if next.is_gone && !before.is_gone {
             engine.consumer.push_event(AsyncEvent::DeviceFatal);
         }
-        if before.mtu != next.mtu {
-            engine.set_mtu(next.mtu as usize);
-            if next.mtu < before.mtu {
-                let (interface, before, now) = (&self.name, before.mtu, next.mtu);
-                tracing::warn!(
-                    interface,
-                    before,
-                    now,
-                    "the MTU was lowered; longer packets of connected queue pairs are dropped"
-                );
-            }
-        }
-        if before.mac != next.mac {
-            engine.paths.set_source_mac(next.mac);
-        }
-        if engine.gids.update(next.mac, &next.addresses) {
+        if has_other_gids {
             engine.consumer.push_event(AsyncEvent::GidChange);
         }
     }

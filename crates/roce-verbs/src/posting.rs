@@ -42,8 +42,8 @@ impl QueuePair {
     /// pay for a frame with each call. After eight such posts to a queue pair, or fewer once polls
     /// have followed promptly, requests wait for the next post: at most 64 of them, or 60 KiB.
     /// They leave with the next post that comes later than that or is signaled behind 64 that are not,
-    /// whenever the program polls any
-    /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
+    /// whenever the program polls any completion queue of the device (of the queue pair's shard, if it has
+    /// several), arms one, waits, modifies or drops a queue pair, and
     /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
     /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
     /// burst, and those of an RC queue pair that has no unacknowledged packets, never wait.
@@ -196,7 +196,7 @@ impl QueuePair {
         &self,
         post: impl FnOnce(&mut Engine, Instant) -> (Result<(), BadWr>, Count),
     ) -> Result<(), BadWr> {
-        let posted = self.driver.post_send(&self.run, |engine, now| {
+        let posted = self.shard.post_send(&self.run, |engine, now| {
             engine.on_send(self.number);
             let (result, Count { requests, bytes, is_signaled }) = post(engine, now);
             let is_outstanding = engine.endpoint.has_outstanding(self.number);

@@ -10,8 +10,8 @@ use roce_transport::{
 use roce_wire::{Psn, Qpn};
 
 use crate::completion_queue::CompletionQueue;
-use crate::driver::{Driver, QueuePairRunCell};
-use crate::engine::{self, Engine};
+use crate::driver::{Driver, QueuePairRunCell, Shard};
+use crate::engine;
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::first_psn::FirstPsn;
@@ -38,6 +38,7 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) driver: Arc<Driver>,
+    pub(crate) shard: Arc<Shard>,
     pub(crate) number: Qpn,
     first_psn: Mutex<FirstPsn>,
     service: Service,
@@ -45,9 +46,9 @@ pub struct QueuePair {
     queues: [CompletionQueue; 2],
     /// The queue that its receives come from. It lives longer than the queue pair.
     srq: Option<SharedReceiveQueue>,
-    /// The path in use, of which this is a user. Locked under the engine's lock.
+    /// The path in use, of which this is a user. Changed with the paths of the device locked.
     path: Mutex<Option<PathHandle>>,
-    /// As `path`, for the datagrams that are posted.
+    /// As `path`, for the datagrams that are posted. Locked under the engine's lock.
     datagram_paths: Mutex<DatagramPaths>,
     /// Posts of the present run; see [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing).
     pub(crate) run: QueuePairRunCell,
@@ -218,14 +219,23 @@ impl QueuePairBuilder {
         if !is_ours {
             return Err(Error::OtherDevice);
         }
+        // As the shared receive queue is part of an engine, its queue pairs are in the same.
+        let shard = match &self.srq {
+            Some(srq) => srq.shard(),
+            None => self.driver.shard(send_cq.inner().shards.home()),
+        };
+        let shard = Arc::clone(shard);
         let number = {
-            let mut engine = self.driver.engine()?;
+            let mut engine = shard.engine()?;
             if self.events.is_shut_down() {
                 return Err(Error::ShutDown);
             }
             let allocated = match self.is_general_services {
                 true if self.service != Service::Ud => {
                     return Err(ApiMisuse::ServiceNotSupported(self.service).into());
+                }
+                true if !self.driver.take_general_services() => {
+                    return Err(ApiMisuse::QpExists(Qpn::GSI).into());
                 }
                 true => {
                     let allocated = engine.consumer.numbers.alloc_general_services();
@@ -240,7 +250,7 @@ impl QueuePairBuilder {
                 cap: self.capacities,
                 signal_all: self.signal_all,
                 service: self.service,
-                srq: self.srq.as_ref().map(SharedReceiveQueue::handle),
+                srq: self.srq.as_ref().map(SharedReceiveQueue::handle_in_shard),
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.is_filtered {
@@ -250,13 +260,23 @@ impl QueuePairBuilder {
             if let Err(error) = made.and(filtered) {
                 engine.endpoint.destroy_qp(allocated.qpn);
                 engine.consumer.numbers.free(allocated.qpn);
+                if allocated.qpn == Qpn::GSI {
+                    self.driver.give_general_services_back();
+                }
                 return Err(error);
             }
             engine.consumer.events.add(EventSource::QueuePair(allocated.qpn), self.events);
+            for queue in &self.queues {
+                engine.consumer.add_queue(queue.handle(), queue.inner());
+            }
             allocated.qpn
         };
+        for queue in &self.queues {
+            self.driver.add_user(queue.inner(), shard.number());
+        }
         Ok(QueuePair {
             driver: self.driver,
+            shard,
             number,
             first_psn: Mutex::new(FirstPsn::new(self.first_psn)),
             service: self.service,
@@ -316,7 +336,9 @@ impl QueuePair {
         {
             return Err(Error::path_mtu_too_large(requested, self.driver.port()));
         }
-        self.driver.with_engine(|engine, now| {
+        // Nothing takes the path meanwhile.
+        let paths = attributes.path.map(|_| self.driver.paths()).transpose()?;
+        self.shard.with_engine(|engine, now| {
             if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
                 return Err(Error::NoSuchPath);
             }
@@ -324,12 +346,13 @@ impl QueuePair {
             if let Some(psn) = attributes.sq_psn {
                 self.lock_first_psn().set_used(psn);
             }
-            if let Some(path) = attributes.path {
-                engine.paths.retain(path.handle);
-                self.replace_path(engine, path.handle);
-            }
             Ok(())
         })??;
+        if let Some((mut paths, path)) = paths.zip(attributes.path) {
+            paths.retain(path.handle);
+            let before = self.lock_path().replace(path.handle);
+            before.into_iter().for_each(|before| paths.release(before));
+        }
         if attributes.state == Some(QpState::Reset) {
             self.queues.iter().for_each(|queue| queue.inner().remove_qp(self.number));
         }
@@ -348,12 +371,8 @@ impl QueuePair {
         self.modify(&attributes)
     }
 
-    /// Replaces the path in use, and releases the one before.
-    fn replace_path(&self, engine: &mut Engine, path: PathHandle) {
-        let mut held = self.path.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = held.replace(path) {
-            engine.paths.release(before);
-        }
+    fn lock_path(&self) -> MutexGuard<'_, Option<PathHandle>> {
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the present state and attributes; as `ibv_query_qp`.
@@ -361,7 +380,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::ShutDown`]; [`Error::Forked`].
     pub fn query(&self) -> Result<QpInfo, Error> {
-        let engine = self.driver.engine()?;
+        let engine = self.shard.engine()?;
         engine.endpoint.query_qp(self.number).ok_or(Error::ShutDown)
     }
 
@@ -374,7 +393,7 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
-        let posted = self.driver.post_receives(|engine, now| {
+        let posted = self.shard.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
@@ -389,7 +408,7 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
-        let _forked = self.driver.end(|engine| {
+        let forked = self.shard.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
             engine.memory.unbind_windows_of(self.number);
             engine.consumer.events.remove(EventSource::QueuePair(self.number));
@@ -400,6 +419,15 @@ impl Drop for QueuePair {
             }
             self.lock_datagram_paths().release(&mut engine.paths);
         });
+        if forked.is_err() {
+            return;
+        }
+        if self.number == Qpn::GSI {
+            self.driver.give_general_services_back();
+        }
+        for queue in &self.queues {
+            queue.inner().shards.remove(self.shard.number());
+        }
         let path = self.path.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = path {
             self.driver.release_path(path);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roce_transport::{EventSource, RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Shard};
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::protection_domain::ProtectionDomain;
@@ -47,7 +47,12 @@ pub struct SharedReceiveQueue(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     driver: Arc<Driver>,
+    /// The shard that has it, and the queue pairs that use it.
+    shard: Arc<Shard>,
+    /// Its name in the device.
     handle: SrqHandle,
+    /// Its name in its shard.
+    local: SrqHandle,
 }
 
 impl ProtectionDomain {
@@ -68,13 +73,17 @@ impl SharedReceiveQueue {
         events: &Arc<EventQueue>,
         init: SrqInit,
     ) -> Result<Self, Error> {
-        let handle = {
-            let mut engine = driver.engine()?;
-            let handle = engine.endpoint.create_srq(init)?;
-            engine.consumer.events.add(EventSource::SharedReceiveQueue(handle), Arc::clone(events));
-            handle
+        driver.check_alive()?;
+        let shard = Arc::clone(driver.shard_of_next_receive_queue());
+        let (handle, local) = {
+            let mut engine = shard.engine()?;
+            let local = engine.endpoint.create_srq(init)?;
+            let handle = engine.consumer.name_of(local);
+            let source = EventSource::SharedReceiveQueue(handle);
+            engine.consumer.events.add(source, Arc::clone(events));
+            (handle, local)
         };
-        Ok(Self(Arc::new(Inner { driver, handle })))
+        Ok(Self(Arc::new(Inner { driver, shard, handle, local })))
     }
 
     pub(crate) fn belongs_to(&self, driver: &Arc<Driver>) -> bool {
@@ -87,16 +96,26 @@ impl SharedReceiveQueue {
         self.0.handle
     }
 
+    /// Returns its name in its shard.
+    pub(crate) fn handle_in_shard(&self) -> SrqHandle {
+        self.0.local
+    }
+
+    /// Returns the shard of the queue and of the queue pairs that use it.
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.0.shard
+    }
+
     /// Posts requests in order; as `ibv_post_srq_recv`.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
-        let posted = self.0.driver.post_receives(|engine, now| {
+        let posted = self.0.shard.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
-                    .post_srq_recv(now, self.0.handle, work)
+                    .post_srq_recv(now, self.0.local, work)
                     .map_err(|refused| BadWr { index, source: refused.into() })
             })
         });
@@ -110,9 +129,9 @@ impl SharedReceiveQueue {
     /// [`Error::ModifySrq`], then nothing has changed; [`Error::Forked`].
     pub fn modify(&self, attributes: &SrqAttributes) -> Result<(), Error> {
         let modify = |engine: &mut crate::engine::Engine, _| {
-            engine.endpoint.modify_srq(self.0.handle, attributes)
+            engine.endpoint.modify_srq(self.0.local, attributes)
         };
-        Ok(self.0.driver.with_engine(modify)??)
+        Ok(self.0.shard.with_engine(modify)??)
     }
 
     /// Returns its attributes, and how many receives are posted; as `ibv_query_srq`.
@@ -120,17 +139,17 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`Error::Forked`].
     pub fn query(&self) -> Result<SrqInfo, Error> {
-        let engine = self.0.driver.engine()?;
-        Ok(engine.endpoint.query_srq(self.0.handle).expect("the queue lives as long as self"))
+        let engine = self.0.shard.engine()?;
+        Ok(engine.endpoint.query_srq(self.0.local).expect("the queue lives as long as self"))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end. No queue pair uses it: each has a clone.
-        let _ended = self.driver.end(|engine| {
+        let _ended = self.shard.end(|engine| {
             engine.consumer.events.remove(EventSource::SharedReceiveQueue(self.handle));
-            engine.endpoint.destroy_srq(self.handle)
+            engine.endpoint.destroy_srq(self.local)
         });
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::inner::{Inner as QueueInner, Report};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
+use crate::shard_set::GrowingShardSet;
 
 /// The part that completion queues keep alive.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     is_waited_on: AtomicBool,
     /// Completion queues that report here.
     queues: AtomicUsize,
+    /// The shards of those queues, also of earlier ones: a caller in `wait` drives them.
+    pub(crate) shards: GrowingShardSet,
 }
 
 impl Shared {
@@ -41,6 +44,7 @@ impl Shared {
             waiters: AtomicUsize::new(0),
             is_waited_on: AtomicBool::new(false),
             queues: AtomicUsize::new(0),
+            shards: GrowingShardSet::default(),
         })
     }
 

@@ -11,11 +11,14 @@ use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 use crate::events::EventQueue;
+use crate::shard_set::QueueShards;
 
 /// The part that the engine fills and the application empties.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(super) handle: CqHandle,
+    /// The shards that its completions come from.
+    pub(crate) shards: QueueShards,
     /// Written under the lock of the entries.
     pub(super) capacity: AtomicUsize,
     /// A completion for the full queue takes the place of the oldest one.
@@ -77,19 +80,22 @@ pub(super) mod armed {
 }
 
 impl Inner {
-    /// Makes a queue that reports on `channel`, as the first of its users.
+    /// Makes a queue with this home that reports on `channel`, as the first of its users.
     pub(super) fn new(
         this: &Weak<Self>,
         handle: CqHandle,
+        home: usize,
         capacity: usize,
         channel: Option<Arc<reports::Shared>>,
         events: Arc<EventQueue>,
     ) -> Self {
         if let Some(channel) = &channel {
             channel.on_queue_created();
+            channel.shards.add(home);
         }
         Self {
             handle,
+            shards: QueueShards::new(home),
             capacity: AtomicUsize::new(capacity),
             ignores_overrun: AtomicBool::new(false),
             entries: Mutex::new(Entries {
@@ -122,6 +128,25 @@ impl Inner {
         Weak::clone(&self.this)
     }
 
+    /// Returns true if the queue reports on a channel.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Returns true if a completion for the full queue takes the place of the oldest one.
+    pub(crate) fn ignores_overrun(&self) -> bool {
+        self.ignores_overrun.load(Ordering::Relaxed)
+    }
+
+    /// Notes a queue pair of a shard that completes here. Callers that wait for the channel's reports drive
+    /// the shard from their next wait on.
+    pub(crate) fn add_queue_pair_of(&self, shard: usize) {
+        self.shards.add(shard);
+        if let Some(channel) = &self.channel {
+            channel.shards.add(shard);
+        }
+    }
+
     /// Adds a completion.
     pub(crate) fn push(&self, completion: Completion, now: Instant) -> Pushed {
         let counts = completion.solicited || completion.status != CompletionStatus::Success;
@@ -146,11 +171,11 @@ impl Inner {
         }
     }
 
-    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. The caller
-    /// holds the engine's lock, under which alone completions are added.
+    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. Another shard
+    /// may take the place.
     #[cold]
     pub(crate) fn drop_oldest(&self) -> bool {
-        let ignores = self.ignores_overrun.load(Ordering::Relaxed);
+        let ignores = self.ignores_overrun();
         if ignores {
             let mut entries = self.entries();
             entries.list.pop_front();
@@ -161,8 +186,9 @@ impl Inner {
 
     /// Returns true if a completion for `handle` may bypass the queue and be returned to the caller
     /// that polls it: it is for this queue, is older than all entries, and no report of it is armed.
-    /// The caller holds the engine's lock, under which alone completions are added. A thread that
-    /// arms the queue meanwhile arms it for the next completion.
+    /// The caller holds the engine's lock, under which alone completions of its queue pairs are added:
+    /// those of other shards have no order with them. A thread that arms the queue meanwhile arms it for
+    /// the next completion.
     pub(crate) fn can_bypass_queue(&self, handle: CqHandle) -> bool {
         // Without a channel arming has no effect and is never undone.
         let is_awaited = self.channel.is_some() && self.armed.load(Ordering::Acquire) != armed::NOT;

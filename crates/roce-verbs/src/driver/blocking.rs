@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP, MAX_BLOCK, Wait};
 
-use super::shared::Shared;
+use super::shard::Shard;
 use super::sleep::sleep;
 use crate::thread_wait;
 
 thread_local! {
-    /// Devices of empty polls of the calling thread since it last blocked.
-    static POLLED: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
+    /// Shards of empty polls of the calling thread since it last blocked.
+    static POLLED: RefCell<Vec<Weak<Shard>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Shared {
+impl Shard {
     /// Yields or blocks if the calling thread has polled for long enough. The caller does not hold the
     /// engine's lock.
     #[inline]
@@ -30,35 +30,36 @@ impl Shared {
         }
     }
 
-    /// Blocks the calling thread until any device that it polls has frames, or a timer is due.
+    /// Blocks the calling thread until any shard that it polls has frames, or a timer is due.
     ///
-    /// A thread may poll several devices in turn. It blocks when it comes to one of them for the
-    /// second time, and then on all.
+    /// A thread may poll several in turn, of one device or of many. It blocks when it comes to one of them
+    /// for the second time, and then on all.
     #[cold]
     fn block_polling_thread(self: &Arc<Self>) {
         // A thread that ends has no list any more: its last polls do not block.
-        let devices = POLLED.try_with(|polled| {
+        let shards = POLLED.try_with(|polled| {
             let mut polled = polled.borrow_mut();
-            if polled.iter().any(|device| device.as_ptr() == Arc::as_ptr(self)) {
+            if polled.iter().any(|shard| shard.as_ptr() == Arc::as_ptr(self)) {
                 return std::mem::take(&mut *polled);
             }
             polled.push(Arc::downgrade(self));
             Vec::new()
         });
-        let devices = devices.unwrap_or_default();
+        let shards = shards.unwrap_or_default();
         // In a child process a lock of the parent may be held for ever.
-        let is_ours = |device: &Arc<Self>| device.generation.is_current();
-        let devices: Vec<_> = devices.iter().filter_map(Weak::upgrade).filter(is_ours).collect();
-        let Some(limit) = devices.iter().try_fold(MAX_BLOCK, |limit, device| {
-            device.prepare_to_block().map(|device_limit| limit.min(device_limit))
-        }) else {
+        let is_ours = |shard: &Arc<Self>| shard.generation.is_current();
+        let shards: Vec<_> = shards.iter().filter_map(Weak::upgrade).filter(is_ours).collect();
+        let Some(limit) = shards
+            .iter()
+            .try_fold(MAX_BLOCK, |limit, shard| shard.prepare_to_block().map(|its| limit.min(its)))
+        else {
             return;
         };
-        if devices.is_empty() {
+        if shards.is_empty() {
             return;
         }
         let fds: Vec<_> =
-            devices.iter().flat_map(|device| &device.device_fds).map(AsFd::as_fd).collect();
+            shards.iter().flat_map(|shard| &shard.device_fds).map(AsFd::as_fd).collect();
         if let Err(error) = sleep(&fds, Some(limit)) {
             tracing::error!(%error, "a polling thread cannot block");
         }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use roce_engine::policy::CallerRun;
 
 std::thread_local! {
-    /// The run of posts that this thread is in, and the device of which (an address, which is
+    /// The run of posts that this thread is in, and the shard of which (an address, which is
     /// only compared).
     static RUN: Cell<(usize, CallerRun)> = const { Cell::new((0, CallerRun::NONE)) };
 }
@@ -16,17 +16,17 @@ pub(super) fn end_run() {
     RUN.set((0, CallerRun::NONE));
 }
 
-/// Returns the calling thread's run of posts to the device at this address.
+/// Returns the calling thread's run of posts to the shard at this address.
 #[inline]
-pub(super) fn run_on(device: usize) -> CallerRun {
+pub(super) fn run_on(shard: usize) -> CallerRun {
     match RUN.get() {
-        (its, run) if its == device => run,
+        (its, run) if its == shard => run,
         _ => CallerRun::NONE,
     }
 }
 
-/// Notes the calling thread's run of posts to the device at this address.
+/// Notes the calling thread's run of posts to the shard at this address.
 #[inline]
-pub(super) fn set_run(device: usize, run: CallerRun) {
-    RUN.set((device, run));
+pub(super) fn set_run(shard: usize, run: CallerRun) {
+    RUN.set((shard, run));
 }

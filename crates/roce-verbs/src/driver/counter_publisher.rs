@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::shared::Shared;
+use super::shards::Shards;
 use crate::background_thread::set_up_background_thread;
 use crate::counter_file::{self, SharedCounterFile};
 use crate::thread_placement::ThreadPlacement;
@@ -25,18 +25,21 @@ pub(super) struct CounterPublisher {
 
 impl CounterPublisher {
     /// Starts the thread.
-    pub(super) fn start(shared: &Arc<Shared>, path: &Path) -> io::Result<Self> {
+    pub(super) fn start(shards: &Arc<Shards>, path: &Path) -> io::Result<Self> {
         let file = counter_file::open(path)?;
         let (stop, stopped) = mpsc::channel();
-        let (shared, its) = (Arc::clone(shared), Arc::clone(&file));
-        let thread = std::thread::Builder::new().name(format!("roce-c {}", shared.port.name()));
+        let (shards, its) = (Arc::clone(shards), Arc::clone(&file));
+        let thread =
+            std::thread::Builder::new().name(format!("roce-c {}", shards.common.port.name()));
         let thread = thread.spawn(move || {
             // Without it the thread runs where its creator is bound to.
             let _placed = set_up_background_thread(ThreadPlacement::default());
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let engine = shared.lock();
-                // With the engine locked, so that no round publishes newer counters before.
-                counter_file::write(&its, &engine.counters());
+                for shard in shards.iter() {
+                    let engine = shard.lock();
+                    // With the engine locked, so that no round publishes newer counters before.
+                    counter_file::write(&its, shard.number, &engine.counters());
+                }
             }
         })?;
         Ok(Self { file, stop: Some(stop), thread: Some(thread) })

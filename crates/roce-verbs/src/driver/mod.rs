@@ -32,104 +32,108 @@
 //!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
 //!
+//! # Shards
+//!
+//! A device may have several engines, so that threads on several processors do not wait for one lock. A
+//! [`Shard`] is an engine with a lock, packet sockets, queue pair numbers and a driver thread of its own; all
+//! of the above is about one shard. `shards.rs` has the set. The first shard is opened with the device, each
+//! further one with a completion queue: queues take the shards in turn as their homes.
+//!
+//! A queue pair is in the home of its send completion queue, so that a thread with a queue and queue pairs of
+//! its own drives one shard alone. A queue pair with a shared receive queue is in the shard of that queue,
+//! since the engine takes receives from it while it handles a packet. Any of them may complete in a queue of
+//! another home. A completion is pushed under the lock of the queue itself, whatever shard it comes from, and
+//! the queue keeps the [set of shards](crate::shard_set) that its queue pairs are in: a poll or a wait drives
+//! these, and arming the queue wakes their driver threads. To pin queue pairs to shards by their receive
+//! queues instead would not do: each of two queues may serve queue pairs of its own before a queue pair
+//! uses both.
+//!
+//! What all shards know, regions, paths and addresses, is written to each under its lock (`copies.rs`).
+//! Queue pairs of two shards exchange packets over `lo`, as those of two processes do.
+//!
 //! Another thread (`monitor.rs`) asks the kernel about routes, neighbours and the interface, so that
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
 mod caller_run;
+mod common;
+mod copies;
 mod counter_publisher;
 mod held_posts;
 mod monitor;
+mod paths;
 mod polling;
 mod posting;
-mod shared;
+mod shard;
+mod shards;
 mod sleep;
 mod thread;
 mod waiting;
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::PathEntry;
-use roce_engine::policy::{Cause, MAX_FLUSH};
-use roce_transport::{Instant, PathHandle};
+use roce_engine::policy::MAX_FLUSH;
+use roce_transport::PathHandle;
 
+use self::common::Common;
 use self::counter_publisher::CounterPublisher;
-use self::held_posts::HeldPosts;
 pub(crate) use self::held_posts::QueuePairRunCell;
 use self::monitor::Monitor;
-use self::shared::Shared;
-use self::sleep::ThreadSleep;
+pub(crate) use self::shard::Shard;
+pub(crate) use self::shards::EngineOpener;
+use self::shards::Shards;
 pub use self::waiting::SleepSet;
-use crate::background_thread::set_up_background_thread;
 use crate::counter_file;
 use crate::device_state::DeviceState;
 use crate::engine::Engine;
-use crate::engine_lock::{EngineGuard, EngineLock};
+use crate::engine_lock::EngineGuard;
 use crate::error::Error;
-use crate::fork;
 use crate::port::Port;
 
-/// A device's engine and all that is needed to drive it; every object of the device keeps it alive.
+/// A device's shards and all that is needed to drive them; every object of the device keeps it alive.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    shared: Arc<Shared>,
+    shards: Arc<Shards>,
     device: DeviceState,
-    thread: Option<JoinHandle<()>>,
+    /// Completion queues made so far, and shared receive queues.
+    queues_made: AtomicUsize,
+    shared_receive_queues_made: AtomicUsize,
     monitor: Monitor,
     publisher: Option<CounterPublisher>,
 }
 
 impl Driver {
-    pub(crate) fn new(engine: Engine, port: Port, device: DeviceState) -> Result<Self, Error> {
-        let (spin, placement) = (device.config.spin, device.config.thread);
-        let mut device_fds = Vec::new();
-        for fd in engine.wait_fds() {
-            device_fds.push(fd.try_clone_to_owned()?);
-        }
-        let shared = Shared {
-            engine: EngineLock::new(engine),
-            port,
-            epoch: std::time::Instant::now(),
-            generation: fork::Generation::current(),
-            device_fds,
-            stopping: AtomicBool::new(false),
-            thread_ended: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-                .map_err(io::Error::from)?
-                .into(),
-            inline_at: AtomicU64::new(0),
-            waiters: AtomicUsize::new(0),
-            sleep: ThreadSleep::new()?,
-            notifying: Mutex::default(),
-            max_spin: spin,
-            held_posts: HeldPosts::default(),
-        };
-        let shared = Arc::new(shared);
+    /// Makes the driver of a device with at most `limit` shards: `engine` is that of the first, and
+    /// `opener` makes those of the others.
+    pub(crate) fn new(
+        engine: Engine,
+        port: Port,
+        device: DeviceState,
+        limit: usize,
+        opener: EngineOpener,
+    ) -> Result<Self, Error> {
+        let common = Common::new(port, device.config.spin)?;
+        let shards = Arc::new(Shards::new(engine, common, limit, device.config.thread)?);
         // Started by this thread, which is in the network namespace of the device.
-        let monitor = Monitor::start(&shared)?;
-        let thread = std::thread::Builder::new().name(format!("roce {}", shared.port.name()));
-        let its = Arc::clone(&shared);
-        let (tell, placed) = mpsc::channel();
-        let thread = thread.spawn(move || {
-            let outcome = set_up_background_thread(placement);
-            let runs = outcome.is_ok();
-            let _told = tell.send(outcome);
-            if runs {
-                its.run();
-            }
-        })?;
-        // A thread that sends nothing has panicked.
-        placed.recv().unwrap_or(Ok(()))?;
+        let monitor = Monitor::start(&shards, opener)?;
+        shards.start_first()?;
         let file = device.config.counter_file.clone();
-        let publisher = file.map(|file| CounterPublisher::start(&shared, &file)).transpose()?;
-        if device.config.counters_each_round {
-            shared.lock().consumer.counter_file =
-                publisher.as_ref().map(|it| Arc::clone(it.file()));
+        let publisher = file.map(|file| CounterPublisher::start(&shards, &file)).transpose()?;
+        let (queues_made, shared_receive_queues_made) = Default::default();
+        let driver =
+            Self { shards, device, queues_made, shared_receive_queues_made, monitor, publisher };
+        driver.publish_each_round(driver.shards.first());
+        Ok(driver)
+    }
+
+    /// Lets each round of a shard publish the counters, if the configuration says so.
+    fn publish_each_round(&self, shard: &Shard) {
+        if self.device.config.counters_each_round {
+            let file = self.publisher.as_ref().map(|it| Arc::clone(it.file()));
+            shard.lock().consumer.counter_file = file;
         }
-        Ok(Self { shared, device, thread: Some(thread), monitor, publisher })
     }
 
     pub(crate) fn device(&self) -> &DeviceState {
@@ -137,7 +141,7 @@ impl Driver {
     }
 
     pub(crate) fn port(&self) -> &Port {
-        &self.shared.port
+        &self.shards.common.port
     }
 
     /// Checks that this is the process that opened the device.
@@ -145,96 +149,106 @@ impl Driver {
     /// # Errors
     /// [`Error::Forked`].
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if self.shared.generation.is_current() { Ok(()) } else { Err(Error::Forked) }
+        if self.shards.common.generation.is_current() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Locks the engine.
+    /// Returns the first shard, which knows regions, paths and addresses as all others do.
+    pub(crate) fn first(&self) -> &Arc<Shard> {
+        self.shards.first()
+    }
+
+    /// Returns a shard by its number.
+    pub(crate) fn shard(&self, number: usize) -> &Arc<Shard> {
+        self.shards.get(number)
+    }
+
+    /// Returns the open shards.
+    pub(crate) fn open_shards(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.shards.iter()
+    }
+
+    /// Locks the engine of the first shard.
     pub(crate) fn engine(&self) -> Result<EngineGuard<'_>, Error> {
-        // Before the lock: after a fork its holder may be a thread that the child does not have.
-        self.check_alive()?;
-        Ok(self.shared.lock())
+        self.first().engine()
     }
 
-    /// Does `work` on the engine and then runs one round, so that packets due to `work` have left
-    /// when this returns. Held packets leave first: `work` may end their queue pair.
-    pub(crate) fn with_engine<T>(
-        &self,
-        work: impl FnOnce(&mut Engine, Instant) -> T,
-    ) -> Result<T, Error> {
-        self.check_alive()?;
-        let (mut engine, now) = self.shared.lock_now();
-        caller_run::end_run();
-        engine.run(now, Cause::Flush, None);
-        let result = work(&mut engine, now);
-        self.shared.record_inline_poll(now);
-        engine.run(now, Cause::Call, None);
-        self.shared.wake_thread_if_late(&engine);
-        Ok(result)
-    }
-
-    /// Does `work` on the engine between two flushes of held packets.
-    pub(crate) fn end<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Error> {
-        self.check_alive()?;
-        let (mut engine, now) = self.shared.lock_now();
-        engine.run(now, Cause::Flush, None);
-        let result = work(&mut engine);
-        engine.run(now, Cause::Flush, None);
-        self.shared.wake_thread_if_late(&engine);
-        Ok(result)
-    }
-
-    /// Sends held packets, and all else that can leave, at most until `deadline`. Never waits for
-    /// the lock beyond that.
-    pub(crate) fn flush_held(&self, deadline: std::time::Instant) {
-        let shared = &self.shared;
-        let mut give_up_at = deadline;
-        while shared.generation.is_current() {
-            if let Some(mut engine) = shared.engine.try_lock() {
-                engine.run(shared.now(), Cause::Flush, None);
-                if !engine.is_unfinished() || std::time::Instant::now() >= give_up_at {
-                    return engine.abandon_held();
-                }
-                // The rest waits for the interface, which may have no carrier.
-                give_up_at = give_up_at.min(std::time::Instant::now() + MAX_FLUSH);
-            }
-            if std::time::Instant::now() >= give_up_at {
-                return;
-            }
-            std::thread::yield_now();
+    /// Returns the number of the home of the next completion queue, which is opened if it is not open.
+    pub(crate) fn home_of_next_queue(&self) -> usize {
+        let limit = self.shards.limit();
+        if limit == 1 {
+            return 0;
         }
+        let number = self.queues_made.fetch_add(1, Ordering::Relaxed) % limit;
+        let is_open = || self.shards.iter().any(|shard| shard.number() == number);
+        if !is_open() {
+            self.monitor.open_shard(number);
+            self.open_shards().for_each(|shard| self.publish_each_round(shard));
+        }
+        if is_open() { number } else { 0 }
     }
 
-    /// Publishes the counters, if the device does that. Waits at most until `deadline` for the lock.
+    /// Returns the shard of the next shared receive queue. Those that are open have them in turn, so that a
+    /// program with as many of them as of completion queues has both in the same.
+    pub(crate) fn shard_of_next_receive_queue(&self) -> &Arc<Shard> {
+        let made = self.shared_receive_queues_made.fetch_add(1, Ordering::Relaxed);
+        self.shards.get(made % self.shards.iter().count().max(1))
+    }
+
+    /// Takes the general services queue pair, of which a device has one. Returns false if it is taken.
+    pub(crate) fn take_general_services(&self) -> bool {
+        !self.shards.common.has_general_services.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives the general services queue pair back.
+    pub(crate) fn give_general_services_back(&self) {
+        self.shards.common.has_general_services.store(false, Ordering::Release);
+    }
+
+    /// Returns all counters by name, each the sum over the shards.
+    pub(crate) fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
+        let mut all = self.engine()?.counters();
+        for shard in self.open_shards().skip(1) {
+            let own = shard.engine()?.counters();
+            counter_file::add(&mut all, &own);
+        }
+        Ok(all)
+    }
+
+    /// Sends held packets, and all else that can leave, at most until `deadline`. Never waits for a lock
+    /// beyond that.
+    pub(crate) fn flush_held(&self, deadline: std::time::Instant) {
+        self.open_shards().for_each(|shard| shard.flush_held(deadline));
+    }
+
+    /// Publishes the counters, if the device does that. Waits at most until `deadline` for the locks.
     pub(crate) fn publish_counters(&self, deadline: std::time::Instant) {
         let Some(publisher) = &self.publisher else { return };
-        while self.shared.generation.is_current() {
-            if let Some(engine) = self.shared.engine.try_lock() {
-                return counter_file::write(publisher.file(), &engine.counters());
+        for shard in self.open_shards() {
+            while shard.generation.is_current() {
+                if let Some(engine) = shard.engine.try_lock() {
+                    counter_file::write(publisher.file(), shard.number, &engine.counters());
+                    break;
+                }
+                if std::time::Instant::now() >= deadline {
+                    return;
+                }
+                std::thread::yield_now();
             }
-            if std::time::Instant::now() >= deadline {
-                return;
-            }
-            std::thread::yield_now();
         }
     }
 
-    /// Ends the driver thread, at the latest at `deadline`. Calls of the application run rounds as
+    /// Ends the driver threads, at the latest at `deadline`. Calls of the application run rounds as
     /// before.
-    pub(crate) fn end_thread(&self, deadline: std::time::Instant) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        let runs = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        while runs() && std::time::Instant::now() < deadline {
-            self.shared.sleep.wake();
+    pub(crate) fn end_threads(&self, deadline: std::time::Instant) {
+        let common = &self.shards.common;
+        common.stopping.store(true, Ordering::SeqCst);
+        let run = || self.shards.threads().iter().any(|thread| !thread.is_finished());
+        while run() && std::time::Instant::now() < deadline {
+            self.open_shards().for_each(|shard| shard.sleep.wake());
             std::thread::yield_now();
         }
         // Threads of the program that sleep until an event comes drive the device from now on.
-        let _written = nix::unistd::write(&self.shared.thread_ended, &1_u64.to_ne_bytes());
-    }
-
-    /// Takes a user from a path.
-    pub(crate) fn release_path(&self, handle: PathHandle) {
-        // Packets of a destroyed queue pair may still need the path.
-        let _forked = self.end(|engine| engine.paths.release(handle));
+        let _written = nix::unistd::write(&common.thread_ended, &1_u64.to_ne_bytes());
     }
 
     /// Finds the next hop of a path and enters the path into the table, with one user. Waits for
@@ -247,13 +261,14 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // In a child after fork the thread does not exist, and the eventfd is the parent's.
-        if !self.shared.generation.is_current() {
+        // In a child after fork the threads do not exist, and the eventfds are the parent's.
+        if !self.shards.common.generation.is_current() {
             return;
         }
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.sleep.wake();
-        if let Some(thread) = self.thread.take() {
+        self.shards.common.stopping.store(true, Ordering::Release);
+        self.open_shards().for_each(|shard| shard.sleep.wake());
+        let threads = std::mem::take(&mut *self.shards.threads());
+        for thread in threads {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
         }

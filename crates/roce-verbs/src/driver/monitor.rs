@@ -1,10 +1,10 @@
 //! The monitor thread, which queries the kernel about routes, neighbours and the interface.
 //!
 //! No other thread does, once the device is open. It sleeps until the kernel notifies it of a
-//! change or a caller wants an address resolved, queries what changed, and takes the engine's lock
+//! change or a caller wants an address resolved, queries what changed, and takes the engines' locks
 //! to store the results. So neither a slow kernel nor a dead peer delays data, or another
 //! resolution. It is started in the device's network namespace and stays there: its sockets belong
-//! to that namespace.
+//! to that namespace, and so do those of the shards that it opens.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::{Flow, NextHop, Outcome, PathEntry, Resolver, RouteError};
 use roce_transport::{Instant, PathHandle};
 
-use super::shared::Shared;
+use super::shards::{EngineOpener, Shards};
 use super::sleep::sleep;
 use crate::background_thread::set_up_background_thread;
 use crate::error::Error;
@@ -43,9 +43,19 @@ pub(super) struct Monitor {
     generation: fork::Generation,
 }
 
+/// What a caller waits for.
+#[derive(Debug)]
+enum Request {
+    /// A path.
+    Resolve(Box<Resolution>),
+    /// The shards up to the one with this number, as far as they can be opened. This thread is in the
+    /// device's network namespace; the caller may be in another.
+    Open { shard: usize, reply: mpsc::SyncSender<()> },
+}
+
 /// A caller that waits for a path.
 #[derive(Debug)]
-struct Request {
+struct Resolution {
     /// The path without its next hop.
     entry: PathEntry,
     reply: mpsc::SyncSender<Result<PathHandle, RouteError>>,
@@ -53,14 +63,15 @@ struct Request {
 
 /// The state of the monitor thread.
 struct Worker {
-    shared: Arc<Shared>,
+    shards: Arc<Shards>,
+    opener: EngineOpener,
     kernel: InterfaceKernel,
     socket: NotificationSocket,
     inbox: mpsc::Receiver<Request>,
     wake: Arc<EventFd>,
     resolver: Resolver,
     /// Callers whose flows are being resolved.
-    waiting: HashMap<Flow, Vec<Request>>,
+    waiting: HashMap<Flow, Vec<Resolution>>,
     /// Next hops that changed and are not stored yet.
     outcomes: HashMap<Flow, Outcome>,
     /// Changes that have not been queried yet.
@@ -71,14 +82,15 @@ struct Worker {
 
 impl Monitor {
     /// Starts the thread in this thread's network namespace.
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
-        let port = &shared.port;
+    pub(super) fn start(shards: &Arc<Shards>, opener: EngineOpener) -> Result<Self, Error> {
+        let port = &shards.common.port;
         let (sender, inbox) = mpsc::channel();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
         let wake = Arc::new(wake);
         let worker = Worker {
-            shared: Arc::clone(shared),
+            shards: Arc::clone(shards),
+            opener,
             kernel: InterfaceKernel::open(port.index(), port.name())
                 .map_err(RouteError::from_kernel)?,
             socket: NotificationSocket::open().map_err(RouteError::from_kernel)?,
@@ -107,10 +119,23 @@ impl Monitor {
     pub(super) fn resolve(&self, entry: PathEntry) -> Result<PathHandle, RouteError> {
         let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
         let (reply, answer) = mpsc::sync_channel(1);
-        let inbox = self.inbox.as_ref().ok_or_else(ended)?;
-        inbox.send(Request { entry, reply }).map_err(|_| ended())?;
-        let _written = self.wake.write(1);
+        self.send(Request::Resolve(Box::new(Resolution { entry, reply })));
         answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Opens the shards up to the one with this number, as far as they can be opened, and waits until
+    /// that is done.
+    pub(super) fn open_shard(&self, shard: usize) {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.send(Request::Open { shard, reply });
+        // If the thread has panicked, the device goes on with the shards that it has.
+        let _done = answer.recv();
+    }
+
+    /// Sends a request. If the thread has panicked, its reply fails.
+    fn send(&self, request: Request) {
+        let _sent = self.inbox.as_ref().map(|inbox| inbox.send(request));
+        let _written = self.wake.write(1);
     }
 }
 
@@ -135,13 +160,17 @@ impl Worker {
             let _read = self.wake.read();
             loop {
                 match self.inbox.try_recv() {
-                    Ok(request) => self.resolve(request),
+                    Ok(Request::Resolve(request)) => self.resolve(*request),
+                    Ok(Request::Open { shard, reply }) => {
+                        self.shards.open_up_to(shard, &self.opener);
+                        let _sent = reply.send(());
+                    }
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return,
                 }
             }
-            self.changes.merge(self.socket.read(self.shared.port.index()));
-            let now = self.shared.now();
+            self.changes.merge(self.socket.read(self.shards.common.port.index()));
+            let now = self.shards.common.now();
             let neighbours = std::mem::take(&mut self.changes.neighbours);
             if !neighbours.is_empty() {
                 let Self { resolver, kernel, outcomes, .. } = &mut self;
@@ -149,9 +178,13 @@ impl Worker {
             }
             if self.changes.any() && self.next_refresh <= now {
                 let pause = if self.refresh(now) { REFRESH_INTERVAL } else { ERROR_INTERVAL };
-                self.next_refresh = self.shared.now() + pause;
+                self.next_refresh = self.shards.common.now() + pause;
             }
-            self.resolver.on_timeout(self.shared.now(), &mut self.kernel, &mut self.outcomes);
+            self.resolver.on_timeout(
+                self.shards.common.now(),
+                &mut self.kernel,
+                &mut self.outcomes,
+            );
             self.store_outcomes();
             self.sleep_until_event();
         }
@@ -161,17 +194,17 @@ impl Worker {
     fn sleep_until_event(&self) {
         let refresh = self.changes.any().then_some(self.next_refresh);
         let at = refresh.into_iter().chain(self.resolver.poll_timeout()).min();
-        let limit = at.map(|at| at.saturating_since(self.shared.now()));
+        let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
         if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {
             tracing::error!(%error, "the monitor thread cannot sleep");
         }
     }
 
-    fn resolve(&mut self, request: Request) {
-        let (now, flow) = (self.shared.now(), request.entry.flow());
+    fn resolve(&mut self, request: Resolution) {
+        let (now, flow) = (self.shards.common.now(), request.entry.flow());
         let Self { resolver, kernel, outcomes, .. } = self;
         let (handle, outcome) = resolver.look_up(flow, now, kernel, outcomes);
-        let request = Request { entry: request.entry.with_flow(handle), ..request };
+        let request = Resolution { entry: request.entry.with_flow(handle), ..request };
         match outcome {
             Some(outcome) => self.reply(request, outcome),
             None => self.waiting.entry(flow).or_default().push(request),
@@ -186,11 +219,11 @@ impl Worker {
         let addresses = changes.addresses.then(|| self.kernel.addresses()).transpose();
         let is_answered = match (link, addresses) {
             (Ok(link), Ok(addresses)) => {
-                self.shared.port.store(&mut self.shared.lock(), link, addresses.as_deref());
+                self.shards.paths().store_port(link, addresses.as_deref());
                 true
             }
             (Err(error), _) | (_, Err(error)) => {
-                let interface = self.shared.port.name();
+                let interface = self.shards.common.port.name();
                 tracing::warn!(%error, interface, "cannot query the interface");
                 (self.changes.link, self.changes.addresses) = (changes.link, changes.addresses);
                 false
@@ -202,7 +235,7 @@ impl Worker {
         is_answered
     }
 
-    /// Stores the next hops that changed, all under one lock, and replies to the waiting callers.
+    /// Stores the next hops that changed, all of a shard under one lock, and replies to the waiting callers.
     fn store_outcomes(&mut self) {
         if self.outcomes.is_empty() {
             return;
@@ -217,7 +250,7 @@ impl Worker {
                 Err(_) => None,
             })
             .collect();
-        self.shared.lock().paths.set_next_hops(&hops, self.shared.port.mac());
+        self.shards.paths().set_next_hops(&hops);
         for (flow, outcome) in outcomes {
             for request in self.waiting.remove(&flow).into_iter().flatten() {
                 self.reply(request, outcome.clone());
@@ -225,10 +258,10 @@ impl Worker {
         }
     }
 
-    fn reply(&self, request: Request, outcome: Outcome) {
+    fn reply(&self, request: Resolution, outcome: Outcome) {
         let stored = outcome.map(|hop| {
-            let entry = request.entry.with_next_hop(Some(hop), self.shared.port.mac());
-            self.shared.lock().paths.insert(entry)
+            let entry = request.entry.with_next_hop(Some(hop), self.shards.common.port.mac());
+            self.shards.paths().insert(entry)
         });
         // The caller waits for the reply, unless it has panicked.
         let _sent = request.reply.send(stored);

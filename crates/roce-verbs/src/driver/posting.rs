@@ -5,14 +5,13 @@ use std::time::Duration;
 use roce_engine::policy::{Cause, Doorbell, DoorbellCoalescing, Posted};
 use roce_transport::Instant;
 
-use super::Driver;
 use super::caller_run::{end_run, run_on, set_run};
 use super::held_posts::QueuePairRunCell;
-use super::shared::Shared;
+use super::shard::Shard;
 use crate::engine::Engine;
 use crate::error::Error;
 
-impl Driver {
+impl Shard {
     /// Posts to a send queue, and sends the requests or holds them: see
     /// [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing). Frames that have arrived wait
     /// for the next poll.
@@ -21,22 +20,21 @@ impl Driver {
         queue_pair: &QueuePairRunCell,
         work: impl FnOnce(&mut Engine, Instant) -> (T, Posted),
     ) -> Result<T, Error> {
-        let shared = &*self.shared;
         let mut engine = self.engine()?;
         let before = engine.last_now();
         let (result, posted) = work(&mut engine, before);
-        let device = std::ptr::from_ref(shared).addr();
-        let mut caller = run_on(device);
+        let shard = std::ptr::from_ref(self).addr();
+        let mut caller = run_on(shard);
         let mut run = queue_pair.load();
         if caller.is_begun() {
-            let now = shared.now();
+            let now = self.now();
             let doorbell = engine.doorbells_mut().on_post(now, &mut caller, &mut run, posted);
             queue_pair.store(run);
             match doorbell {
                 Doorbell::Hold => {
                     engine.set_now(now);
-                    set_run(device, caller);
-                    shared.note_held(now, engine.doorbells().check_interval());
+                    set_run(shard, caller);
+                    self.note_held(now, engine.doorbells().check_interval());
                     return Ok(result);
                 }
                 Doorbell::Ring => engine.run(now, Cause::Post, None),
@@ -46,19 +44,19 @@ impl Driver {
             engine.doorbells_mut().begin_run(&mut caller, &mut run);
             queue_pair.store(run);
             let is_clock_read = engine.endpoint.needs_fresh_now();
-            let now = if is_clock_read { shared.now() } else { before };
+            let now = if is_clock_read { self.now() } else { before };
             engine.run(now, Cause::Post, None);
         }
         // The clock is read after the message has left: 20 ns of half a round trip.
-        let now = shared.now();
+        let now = self.now();
         engine.set_now(now);
         engine.doorbells_mut().on_returned(now, &mut caller);
-        set_run(device, caller);
-        shared.wake_thread_if_late(&engine);
+        set_run(shard, caller);
+        self.wake_thread_if_late(&engine);
         if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
             // The caller does not poll, so no ACK would open the window.
             engine.run(now, Cause::LongPost, None);
-            shared.note_held(now, engine.doorbells().check_interval());
+            self.note_held(now, engine.doorbells().check_interval());
         }
         Ok(result)
     }
@@ -79,7 +77,7 @@ impl Driver {
     #[inline]
     pub(crate) fn send_held_posts(&self) {
         end_run();
-        if self.shared.held_posts.is_holding() {
+        if self.held_posts.is_holding() {
             self.transmit_held_posts();
         }
     }
@@ -87,14 +85,12 @@ impl Driver {
     #[cold]
     fn transmit_held_posts(&self) {
         if self.check_alive().is_ok() {
-            let (mut engine, now) = self.shared.lock_now();
+            let (mut engine, now) = self.lock_now();
             engine.run(now, Cause::HeldPosts, None);
-            self.shared.wake_thread_if_late(&engine);
+            self.wake_thread_if_late(&engine);
         }
     }
-}
 
-impl Shared {
     /// Notes that requests are held at `now`, and wakes the driver thread if it sleeps for too long.
     fn note_held(&self, now: Instant, interval: Duration) {
         if self.held_posts.note_held(now, interval) && self.held_posts.is_missed(&self.sleep) {

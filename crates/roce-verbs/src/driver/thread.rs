@@ -1,19 +1,47 @@
 //! The driver thread: it runs rounds when the application does not.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use roce_engine::policy::{Cause, Check, Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use roce_transport::Instant;
 
-use super::shared::Shared;
+use super::shard::Shard;
 use super::sleep::sleep;
-use crate::thread_placement;
+use crate::background_thread::set_up_background_thread;
+use crate::error::Error;
+use crate::thread_placement::{self, ThreadPlacement};
 use crate::thread_wait;
 
-impl Shared {
+impl Shard {
+    /// Starts the driver thread.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        placement: ThreadPlacement,
+    ) -> Result<JoinHandle<()>, Error> {
+        let port = self.common.port.name();
+        let name = match self.number {
+            0 => format!("roce {port}"),
+            number => format!("roce.{number} {port}"),
+        };
+        let its = Arc::clone(self);
+        let (tell, placed) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let outcome = set_up_background_thread(placement);
+            let runs = outcome.is_ok();
+            let _told = tell.send(outcome);
+            if runs {
+                its.run();
+            }
+        })?;
+        // A thread that sends nothing has panicked.
+        placed.recv().unwrap_or(Ok(()))?;
+        Ok(thread)
+    }
+
     /// Returns the input of the driver thread's next decision.
     fn situation(&self) -> Situation {
         let last_inline = self.inline_at.load(Ordering::Relaxed);
@@ -57,13 +85,13 @@ impl Shared {
     }
 
     /// Runs the driver thread.
-    pub(super) fn run(&self) {
+    fn run(&self) {
         let mut last_work = self.now();
         let mut policy = DriverThreadPolicy::default();
         if let Err(error) = thread_placement::shorten_slices() {
             tracing::debug!(%error, "the driver thread keeps its long time slices");
         }
-        while !self.stopping.load(Ordering::Acquire) {
+        while !self.common.stopping.load(Ordering::Acquire) {
             let seen = self.situation();
             if seen.held == Check::Send {
                 // The caller that posted has gone away, and may not come back.
@@ -91,7 +119,7 @@ impl Shared {
                 }
                 (wake_at, now)
             };
-            let spin = thread_wait::with_current(|policy| policy.spin(self.max_spin));
+            let spin = thread_wait::with_current(|policy| policy.spin(self.max_spin()));
             if seen.may_spin(self.since_inline()) && now.saturating_since(last_work) < spin {
                 thread_wait::yield_now(std::time::Instant::now());
                 continue;
@@ -99,7 +127,7 @@ impl Shared {
             self.sleep_on_devices(wake_at, now);
             policy.on_woken(self.since_inline());
             let lasted = self.now().saturating_since(now);
-            thread_wait::with_current(|policy| policy.on_slept(lasted, self.max_spin));
+            thread_wait::with_current(|policy| policy.on_slept(lasted, self.max_spin()));
         }
     }
 
@@ -138,7 +166,7 @@ impl Shared {
 
     /// Sleeps unless `is_over`.
     fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
-        if !is_over && !self.stopping.load(Ordering::SeqCst) {
+        if !is_over && !self.common.stopping.load(Ordering::SeqCst) {
             let fds: Vec<_> = fds.iter().copied().chain([self.sleep.as_fd()]).collect();
             if let Err(error) = sleep(&fds, limit) {
                 tracing::error!(%error, "the driver thread cannot sleep");

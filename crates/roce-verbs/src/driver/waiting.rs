@@ -9,36 +9,43 @@ use roce_engine::policy::{Cause, MIN_RECHECK};
 use roce_transport::Instant;
 
 use super::Driver;
-use super::shared::Shared;
+use super::shard::Shard;
 use super::sleep::sleep;
 use crate::completion_queue;
 use crate::error::Error;
+use crate::shard_set::ShardMask;
 use crate::thread_wait;
 
 impl Driver {
-    /// Runs rounds until `done` returns true or `deadline` comes, and sleeps on the devices and `fd`
-    /// when there is no work.
+    /// Returns these shards of the device.
+    pub(crate) fn shards(&self, mask: ShardMask) -> impl Iterator<Item = &Arc<Shard>> {
+        mask.iter().map(|number| self.shards.get(number))
+    }
+
+    /// Runs rounds of these shards until `done` returns true or `deadline` comes, and sleeps on the devices
+    /// and `fd` when there is no work.
     pub(crate) fn drive_until(
         &self,
+        shards: ShardMask,
         deadline: Option<std::time::Instant>,
         fd: BorrowedFd<'_>,
         mut done: impl FnMut() -> bool,
     ) -> Result<(), Error> {
-        Self::drive_all_until(&[self], deadline, &[fd], |_| done())
+        let shards: Vec<_> = self.shards(shards).collect();
+        Self::drive_all_until(&shards, deadline, &[fd], |_| done())
     }
 
-    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` receives whether
-    /// the last of `fds` was readable after a sleep.
+    /// As [`drive_until`](Self::drive_until), over shards of several devices at once. `done` receives
+    /// whether the last of `fds` was readable after a sleep.
     pub(crate) fn drive_all_until(
-        drivers: &[&Self],
+        shards: &[&Arc<Shard>],
         deadline: Option<std::time::Instant>,
         fds: &[BorrowedFd<'_>],
         mut done: impl FnMut(bool) -> bool,
     ) -> Result<(), Error> {
-        drivers.iter().try_for_each(|driver| driver.check_alive())?;
-        let _guards: Vec<_> =
-            drivers.iter().map(|driver| WaitGuard::begin(&driver.shared)).collect();
-        let max_spin = drivers.iter().map(|driver| driver.shared.max_spin).max();
+        shards.iter().try_for_each(|shard| shard.check_alive())?;
+        let _guards: Vec<_> = shards.iter().map(|shard| WaitGuard::begin(shard)).collect();
+        let max_spin = shards.iter().map(|shard| shard.max_spin()).max();
         let max_spin = max_spin.unwrap_or_default();
         let mut last_work = std::time::Instant::now();
         let mut last_is_readable = false;
@@ -52,11 +59,11 @@ impl Driver {
             }
             let mut did_work = false;
             let mut limit = deadline.map(|at| at.saturating_duration_since(now));
-            for shared in drivers.iter().map(|driver| &driver.shared) {
-                let (mut engine, now) = shared.lock_now();
+            for shard in shards {
+                let (mut engine, now) = shard.lock_now();
                 did_work |= engine.run(now, Cause::Call, None).did_work();
-                shared.wake_thread_if_late(&engine);
-                if let Some(at) = shared.wake_at(&engine, now) {
+                shard.wake_thread_if_late(&engine);
+                if let Some(at) = shard.wake_at(&engine, now) {
                     let wait = at.saturating_since(now);
                     limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
                 }
@@ -70,7 +77,7 @@ impl Driver {
                 thread_wait::yield_now(std::time::Instant::now());
                 continue;
             }
-            let devices = drivers.iter().flat_map(|driver| &driver.shared.device_fds);
+            let devices = shards.iter().flat_map(|shard| &shard.device_fds);
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
             let lasted = now.elapsed();
@@ -80,37 +87,54 @@ impl Driver {
     }
 
     /// Returns what a thread sleeps on that waits for an event and does not drive the device. Once the
-    /// driver thread has ended, this runs a round in its place.
+    /// driver threads have ended, this runs a round of each shard in their place.
     pub(crate) fn prepare_sleep(&self) -> SleepSet<'_> {
-        let shared = &*self.shared;
-        if !shared.generation.is_current() || !shared.stopping.load(Ordering::SeqCst) {
-            let fds = std::slice::from_ref(&shared.thread_ended);
-            return SleepSet { fds, limit: None };
+        let common = &*self.shards.common;
+        if !common.generation.is_current() || !common.stopping.load(Ordering::SeqCst) {
+            return SleepSet { fds: std::slice::from_ref(&common.thread_ended), limit: None };
         }
-        let (mut engine, now) = shared.lock_now();
-        let did_work = engine.run(now, Cause::Call, None).did_work();
-        let wake_at = if did_work { Some(now) } else { shared.wake_at(&engine, now) };
-        let limit = wake_at.map(|at| at.saturating_since(now));
-        SleepSet { fds: &shared.device_fds, limit }
+        let mut limit: Option<Duration> = None;
+        for shard in self.shards.iter() {
+            let (mut engine, now) = shard.lock_now();
+            let did_work = engine.run(now, Cause::Call, None).did_work();
+            let wake_at = if did_work { Some(now) } else { shard.wake_at(&engine, now) };
+            limit = limit.into_iter().chain(wake_at.map(|at| at.saturating_since(now))).min();
+        }
+        SleepSet { fds: self.shards.wait_fds(), limit }
     }
 
-    /// Adds a queue that notifies a channel.
-    pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
-        let mut notifying = self.shared.notifying();
-        notifying.retain(|queue| queue.strong_count() > 0);
-        notifying.push(Arc::downgrade(queue));
+    /// Notes a completion queue whose queue pairs may be in this shard, from now on.
+    pub(crate) fn add_queue(&self, queue: &Arc<completion_queue::Inner>, shard: usize) {
+        if queue.has_channel() {
+            self.shards.get(shard).add_notifying(queue);
+        }
+    }
+
+    /// Notes a queue pair of this shard that completes in a queue.
+    pub(crate) fn add_user(&self, queue: &Arc<completion_queue::Inner>, shard: usize) {
+        if shard != queue.shards.home() && queue.shards.is_first_in(shard) {
+            self.add_queue(queue, shard);
+        }
+        queue.add_queue_pair_of(shard);
+        let shard = self.shards.get(shard);
+        // A caller that armed the queue before has not seen the shard.
+        if shard.sleep.ignores_devices() && queue.relies_on_thread(shard.now()) {
+            shard.sleep.wake();
+        }
     }
 
     /// Arms a queue with `arm`, which receives the time. From now on its caller may sleep on the
-    /// channel's descriptor, so frames must be able to wake the driver thread.
+    /// channel's descriptor, so frames must be able to wake the driver threads of its shards.
     pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
-        if !self.shared.generation.is_current() {
+        if self.check_alive().is_err() {
             return;
         }
-        let now = self.shared.now();
+        let now = self.shards.common.now();
         arm(now);
-        if self.shared.sleep.ignores_devices() && queue.relies_on_thread(now) {
-            self.shared.sleep.wake();
+        for shard in self.shards(queue.shards.mask()) {
+            if shard.sleep.ignores_devices() && queue.relies_on_thread(now) {
+                shard.sleep.wake();
+            }
         }
     }
 }
@@ -126,12 +150,12 @@ pub struct SleepSet<'a> {
 }
 
 /// Counts a waiting thread for its lifetime, and wakes the driver thread at the end.
-struct WaitGuard<'a>(&'a Shared);
+struct WaitGuard<'a>(&'a Shard);
 
 impl<'a> WaitGuard<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        shared.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(shared)
+    fn begin(shard: &'a Shard) -> Self {
+        shard.waiters.fetch_add(1, Ordering::SeqCst);
+        Self(shard)
     }
 }
 
