@@ -227,6 +227,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     privileges::check()?;
 
     options.faults.check_ranks(options.local)?;
+    environment::shards().map_err(CliError::new)?;
     // That of a rank belongs to the supervisor, as does the watch.
     let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
     let watch = own_folder.as_ref().and_then(|folder| RdmaCmWatch::new(folder.path()));
