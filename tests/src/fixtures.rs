@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_netns::{Host, IpNet, Link, VirtualNetwork};
 use roce_verbs::{
     AccessFlags, Completion, CompletionQueue, ConnectOptions, Device, DeviceConfig, MemoryRegion,
-    ProtectionDomain, QueuePair,
+    ProtectionDomain, QueuePair, environment,
 };
 
 /// How long a completion may take before a test gives up: far beyond any retry.
@@ -60,11 +60,13 @@ pub struct TestDevice {
 }
 
 impl TestDevice {
-    /// Opens `eth0` of a host.
+    /// Opens `eth0` of a host, with as many shards as `ROCE_SHARDS` says.
     ///
     /// # Panics
     /// When the device cannot be opened.
     pub fn on(host: &Host, config: DeviceConfig) -> Self {
+        let shards = environment::shards().expect("a number of shards");
+        let config = DeviceConfig { shards, ..config };
         let device = host.run(|| Device::open("eth0", config)).expect("the device opens");
         Self::of(device)
     }
@@ -75,6 +77,10 @@ impl TestDevice {
     /// When it was made before a fork.
     pub fn of(device: Device) -> Self {
         let pd = device.alloc_pd().expect("a domain");
+        // The home of the queue, and so the shard of its queue pairs, is the last.
+        for _ in 1..environment::shards().expect("a number of shards") {
+            device.create_cq(1, None).expect("a queue");
+        }
         let cq = device.create_cq(4096, None).expect("a queue");
         Self { device, pd, cq }
     }

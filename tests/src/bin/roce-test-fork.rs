@@ -1,17 +1,24 @@
 //! Forks while a device is in use, for the test of what a child may and may not do.
 //!
-//! `roce-test-fork INTERFACE`; exits 0 when child and parent found what they should.
+//! `roce-test-fork INTERFACE`; exits 0 when child and parent found what they should. The devices have as many
+//! shards as `ROCE_SHARDS` says, with a queue in each.
 
 use std::error::Error as StdError;
 
 use roce_tests::fixtures::{TestDevice, connect};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWr, SendOperation, SendWr,
+    CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWr,
+    SendOperation, SendWr, environment,
 };
 
 fn main() -> Result<(), Box<dyn StdError>> {
     let interface = std::env::args().nth(1).ok_or("roce-test-fork INTERFACE")?;
-    let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
+    let shards = environment::shards()?;
+    let config = || DeviceConfig { shards, ..DeviceConfig::default() };
+    let end = TestDevice::of(Device::open(&interface, config())?);
+    let _queues = (1..shards)
+        .map(|_| end.device.create_cq(1, None))
+        .collect::<Result<Vec<CompletionQueue>, _>>()?;
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
     let exchange_one = |wr_id| -> Result<(), Box<dyn StdError>> {
@@ -31,8 +38,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
             assert!(matches!(here.query(), Err(Error::Forked)));
             assert!(there.post_recv([]).is_err());
             assert!(end.cq.poll_one().is_none());
+            assert!(matches!(end.device.create_cq(1, None), Err(Error::Forked)));
             // Opened anew it works, with a number space of its own.
-            let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
+            let end = TestDevice::of(Device::open(&interface, config())?);
             let (here, _there) = connect(&end, &end, &ConnectOptions::default());
             let region = end.region(64, 2);
             let remote = roce_verbs::RemoteAddr { addr: region.address(), rkey: region.rkey() };
