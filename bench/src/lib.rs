@@ -13,6 +13,7 @@ pub mod mpi;
 pub mod program;
 pub mod raw;
 pub mod report;
+pub mod shards;
 pub mod sockets;
 pub mod suite;
 pub mod traffic;
