@@ -114,7 +114,8 @@ impl Lane {
         let take = |max, complete: &mut usize| {
             let mut status = CompletionStatus::Success;
             self.queue.poll_with(max, |completion| {
-                if completion.status != CompletionStatus::Success {
+                // The requests behind the one that fails are flushed.
+                if status == CompletionStatus::Success {
                     status = completion.status;
                 }
                 *complete += run;
@@ -151,7 +152,8 @@ impl Lane {
 /// A cell of the table: a device, and what each of the threads uses.
 struct Cell {
     lanes: Vec<Lane>,
-    _host: Host,
+    /// The network goes with them.
+    _hosts: [Host; 2],
 }
 
 impl Cell {
@@ -167,7 +169,7 @@ impl Cell {
         let config = DeviceConfig { shards, ..DeviceConfig::default() };
         let device = host.run(|| Device::open("eth0", config)).map_err(refused)?;
         let lanes: Result<_, _> = (0..threads).map(|_| Lane::on(&device)).collect();
-        Ok(Self { lanes: lanes.map_err(refused)?, _host: host })
+        Ok(Self { lanes: lanes.map_err(refused)?, _hosts: [host, other] })
     }
 
     /// Returns the rate of all threads together.
