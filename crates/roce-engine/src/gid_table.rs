@@ -117,6 +117,15 @@ impl GidTable {
         self.0.iter().find(|entry| entry.usable && entry.gid == gid).map(|entry| entry.index)
     }
 
+    /// Returns the number of the first usable row of the same family as `address`, one that is routed if
+    /// there is one.
+    pub fn first_of_family(&self, address: IpAddr) -> Option<u8> {
+        let is_like =
+            |entry: &&GidEntry| entry.usable && entry.gid.ip().is_ipv4() == address.is_ipv4();
+        let routed = self.0.iter().filter(|entry| entry.index != 0).find(is_like);
+        routed.or_else(|| self.0.iter().find(is_like)).map(|entry| entry.index)
+    }
+
     /// Returns true if the table has this address and it is usable.
     #[inline]
     pub fn owns(&self, address: IpAddr) -> bool {

@@ -13,6 +13,8 @@ pub struct OwnNumbers {
     pub blocks: Vec<u16>,
     /// The general services queue pair, number 1, exists.
     pub general_services: bool,
+    /// Queue pairs are members of multicast groups.
+    pub multicast: bool,
 }
 
 impl OwnNumbers {
@@ -28,6 +30,7 @@ impl OwnNumbers {
             udp_port: roce_wire::ROCE_V2_PORT,
             qpn_blocks: QpnBlocks::Only(self.blocks.clone()),
             general_services: self.general_services,
+            multicast: self.multicast,
         }
     }
 }
@@ -38,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_process_owns_all_numbers_of_its_blocks_and_no_others() {
-        let numbers = OwnNumbers { blocks: vec![0x123, 0xfff], general_services: true };
+        let numbers = OwnNumbers { blocks: vec![0x123, 0xfff], ..OwnNumbers::default() };
         let owns = |number| numbers.owns(Qpn::new(number).unwrap());
         assert!(owns(0x12_3000) && owns(0x12_3fff) && owns(0xff_f001));
         assert!(!owns(0x12_2fff) && !owns(0x12_4000) && !numbers.owns(Qpn::GSI));

@@ -13,6 +13,8 @@ use crate::route::{Flow, NextHop};
 pub enum Via {
     /// Over the interface.
     Interface,
+    /// To a multicast group: over the interface, and over `lo`.
+    Group,
     /// To an address of this host: over `lo`, or back into this engine.
     ThisHost,
     /// Not at all: the kernel has no route.
@@ -61,6 +63,7 @@ impl PathEntry {
         const ZEROS: MacAddr = MacAddr([0; 6]);
         let (via, source, destination) = match hop {
             Some(NextHop::Neighbour(station)) => (Via::Interface, own, station),
+            Some(NextHop::Group(station)) => (Via::Group, own, station),
             // The kernel's own IP stack ignores such frames on `lo`.
             Some(NextHop::ThisHost) => (Via::ThisHost, ZEROS, ZEROS),
             None => (Via::NoRoute, ZEROS, ZEROS),
@@ -206,7 +209,7 @@ impl PathTable {
     /// Sets the MAC address of the interface.
     pub fn set_source_mac(&mut self, own: MacAddr) {
         for entry in self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut()) {
-            if entry.via == Via::Interface {
+            if matches!(entry.via, Via::Interface | Via::Group) {
                 entry.sealer = entry.sealer.clone().with_source_mac(own);
             }
         }

@@ -78,6 +78,9 @@ pub enum NextHop {
     ThisHost,
     /// Over the interface, to the neighbour with this MAC address.
     Neighbour(MacAddr),
+    /// To the members of a multicast group, at this MAC address: over the interface, and to the processes
+    /// of this host.
+    Group(MacAddr),
 }
 
 /// The kernel's route for a flow over the interface.

@@ -22,6 +22,8 @@ pub struct Filter {
     pub qpn_blocks: QpnBlocks,
     /// The general services queue pair, number 1, is a destination whatever `qpn_blocks` is.
     pub general_services: bool,
+    /// Multicast, queue pair number 0xffffff, is a destination whatever `qpn_blocks` is.
+    pub multicast: bool,
 }
 
 /// Queue pair numbers by blocks of 4 096: a block is `number >> 12`, 0..=0xfff.
@@ -35,7 +37,8 @@ pub enum QpnBlocks {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { udp_port: ROCE_V2_PORT, qpn_blocks: QpnBlocks::Any, general_services: false }
+        let (general_services, multicast) = (false, false);
+        Self { udp_port: ROCE_V2_PORT, qpn_blocks: QpnBlocks::Any, general_services, multicast }
     }
 }
 
@@ -54,6 +57,10 @@ impl Filter {
                 program.push(ALU_AND, 0xff_ffff);
                 if self.general_services {
                     program.jump(JEQ, Qpn::GSI.get(), 0, 1);
+                    program.accept();
+                }
+                if self.multicast {
+                    program.jump(JEQ, Qpn::MULTICAST.get(), 0, 1);
                     program.accept();
                 }
                 program.push(ALU_RSH, 12);
@@ -308,6 +315,21 @@ mod tests {
     #[test]
     fn an_empty_list_of_blocks_drops_every_frame() {
         assert!(!passes(&only(&[]), &ipv4_frame(4791, &bth(1))));
+    }
+
+    #[test]
+    fn multicast_passes_only_if_asked_for() {
+        for blocks in [&[][..], &[0x123]] {
+            let closed = only(blocks);
+            let open = Filter { multicast: true, general_services: true, ..closed.clone() };
+            for frame in [ipv4_frame(4791, &bth(0xff_ffff)), ipv6_frame(4791, &bth(0xff_ffff))] {
+                assert!(passes(&open, &frame) && !passes(&closed, &frame));
+            }
+            for other in [0, 0xff_fffe, 0x123456] {
+                let frame = ipv4_frame(4791, &bth(other));
+                assert_eq!(passes(&open, &frame), passes(&closed, &frame), "{other:#x}");
+            }
+        }
     }
 
     #[test]

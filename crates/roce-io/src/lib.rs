@@ -36,6 +36,7 @@ mod fault_injector;
 mod filter;
 mod interfaces;
 mod memory;
+mod multicast_membership;
 mod pcap_writer;
 mod port_reservation;
 mod segmenter;
@@ -57,6 +58,7 @@ pub use interfaces::{
     interfaces,
 };
 pub use memory::{LoopDevice, MemoryConfig, MemoryDevice, memory_pair};
+pub use multicast_membership::MulticastMembership;
 pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};

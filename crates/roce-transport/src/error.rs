@@ -1,5 +1,7 @@
 //! Errors of calls.
 
+use std::net::IpAddr;
+
 use roce_wire::{Qpn, Service};
 use thiserror::Error;
 
@@ -38,6 +40,35 @@ pub enum ApiMisuse {
         srq: SrqHandle,
         /// Its queue pairs.
         users: u32,
+    },
+}
+
+/// Why a queue pair did not become a member of a multicast group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// There is no such queue pair.
+    #[error("there is no queue pair {0}")]
+    UnknownQp(Qpn),
+    /// The queue pair is not of the service UD.
+    #[error("queue pair {0} takes no datagrams; only UD queue pairs are members of groups")]
+    NotDatagrams(Qpn),
+    /// The address is of no multicast group.
+    #[error("{0} is no multicast address; take one of 224.0.0.0/4 or ff00::/8")]
+    NotAGroup(IpAddr),
+    /// The device has the most groups that it can have.
+    #[error("{limit} groups have members, the most of a device; detach queue pairs first")]
+    TooManyGroups {
+        /// The most groups.
+        limit: usize,
+    },
+    /// The group has the most members that it can have.
+    #[error("{group} has {limit} members, the most of a group; detach one first")]
+    TooManyMembers {
+        /// The group.
+        group: IpAddr,
+        /// The most members.
+        limit: usize,
     },
 }
 

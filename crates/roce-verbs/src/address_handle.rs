@@ -55,7 +55,8 @@ impl ProtectionDomain {
     }
 
     /// Makes an address handle to the sender of a datagram; as `ibv_create_ah_from_wc`. `grh` are the
-    /// first 40 bytes of its receive. The handle sends from the address to which the datagram came,
+    /// first 40 bytes of its receive. The handle sends from the address to which the datagram came, or
+    /// from the first of its family if that is a multicast group,
     /// with its traffic class and flow label.
     ///
     /// # Errors
@@ -111,7 +112,14 @@ impl AddressHandle {
             completion.status == CompletionStatus::Success && completion.source_qpn.is_some();
         let source = is_datagram.then(|| DatagramSource::parse(grh)).flatten();
         let source = source.ok_or(Error::NotADatagram)?;
-        let row = driver.engine()?.gids.row_of(source.destination);
+        let row = {
+            let engine = driver.engine()?;
+            match source.destination.is_multicast() {
+                // The group is no address to send from.
+                true => engine.gids.first_of_family(source.destination),
+                false => engine.gids.row_of(source.destination),
+            }
+        };
         let row = row.ok_or_else(|| Error::AddressGone {
             address: source.destination,
             interface: driver.port().name().to_owned(),

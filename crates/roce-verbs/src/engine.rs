@@ -44,7 +44,8 @@ pub(crate) struct Objects {
 pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
     let numbers = &engine.consumer.numbers;
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
-    engine.set_numbers(OwnNumbers { blocks, general_services })
+    let multicast = engine.endpoint.has_groups();
+    engine.set_numbers(OwnNumbers { blocks, general_services, multicast })
 }
 
 /// Bits of a shared receive queue's name that are its number in its shard.

@@ -1,10 +1,11 @@
 //! Errors of verbs, each with what to do next.
 
 use std::io;
+use std::net::IpAddr;
 
 use roce_engine::RouteError;
 use roce_io::{OpenError, PortError};
-use roce_transport::{ApiMisuse, MemoryFault, ModifyError, ModifySrqError, PostError};
+use roce_transport::{ApiMisuse, AttachError, MemoryFault, ModifyError, ModifySrqError, PostError};
 use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
@@ -35,6 +36,27 @@ pub enum Error {
     /// An attribute that a shared receive queue cannot have.
     #[error(transparent)]
     ModifySrq(#[from] ModifySrqError),
+    /// A queue pair did not become a member of a multicast group.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The kernel did not make the interface a member of a multicast group.
+    #[error(
+        "the kernel does not let {interface} join {group}: {source}; check `ip maddr show dev {interface}` and net.ipv4.igmp_max_memberships"
+    )]
+    JoinGroup {
+        /// The interface.
+        interface: String,
+        /// The group.
+        group: IpAddr,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The queue pair is no member of the multicast group.
+    #[error("the queue pair is no member of {group}; attach it first")]
+    NotAttached {
+        /// The group.
+        group: IpAddr,
+    },
     /// A queue pair or a shared receive queue cannot be created with these attributes.
     #[error(transparent)]
     Misuse(#[from] ApiMisuse),

@@ -136,11 +136,11 @@ pub use roce_transport::congestion::{
     Parameter as CongestionParameter,
 };
 pub use roce_transport::{
-    AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
-    CqHandle, EventSource, InlineData, MemoryFault, ModifyError, ModifySrqError, PostError,
-    QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause,
-    SendOperation, SendWr, Service, SgList, Sge, SrqAttributes, SrqHandle, SrqInfo, WindowBinding,
-    WrData,
+    AccessFlags, AckTimeout, AsyncEvent, AttachError, Completion, CompletionOperation,
+    CompletionStatus, CqHandle, EventSource, InlineData, MAX_GROUP_MEMBERS, MAX_GROUPS,
+    MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes, QpCap, QpInfo, QpState,
+    RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation, SendWr, Service, SgList, Sge,
+    SrqAttributes, SrqHandle, SrqInfo, WindowBinding, WrData,
 };
 pub use roce_wire::{
     FaultRule, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,

@@ -1,8 +1,11 @@
 //! Queue pairs.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_engine::DatagramPaths;
+use roce_io::MulticastMembership;
 use roce_transport::{
     ApiMisuse, EventSource, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState,
     RecvWr, Service,
@@ -52,6 +55,8 @@ pub struct QueuePair {
     datagram_paths: Mutex<DatagramPaths>,
     /// Posts of the present run; see [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing).
     pub(crate) run: QueuePairRunCell,
+    /// The multicast groups of which it is a member.
+    memberships: Mutex<HashMap<IpAddr, MulticastMembership>>,
 }
 
 /// A builder of a queue pair; every parameter has a default.
@@ -286,6 +291,7 @@ impl QueuePairBuilder {
             path: Mutex::default(),
             datagram_paths: Mutex::default(),
             run: QueuePairRunCell::default(),
+            memberships: Mutex::default(),
         })
     }
 }
@@ -315,6 +321,92 @@ impl QueuePair {
         // In a forked child the state is unknown, and the queue pair cannot connect again.
         let state = self.query().map_or(QpState::ReadyToSend, |info| info.state);
         self.lock_first_psn().in_state(state)
+    }
+
+    /// Makes this queue pair of datagrams a member of a multicast group, and the interface, too: it then
+    /// receives the datagrams to the group's address and queue pair [`Qpn::MULTICAST`] with its Q_Key; as
+    /// `ibv_attach_mcast`. A membership that exists stays as it is. It ends with
+    /// [`detach`](Self::detach), or with the queue pair, and takes a descriptor.
+    ///
+    /// A datagram is sent to a group by an [`AddressHandle`](crate::AddressHandle) with its address. Each
+    /// member gets one copy, also on the sender's host, and the sender if it is one.
+    ///
+    /// # Errors
+    /// [`Error::Attach`] for another service, an address of no group, or too many members;
+    /// [`Error::JoinGroup`]; [`Error::Forked`].
+    ///
+    /// ```no_run
+    /// use std::net::IpAddr;
+    /// use roce_verbs::{AddressVector, Device, DeviceConfig, Qpn, SendOperation, SendWr, Service};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Device::open("eth0", DeviceConfig::default())?;
+    /// let pd = device.alloc_pd()?;
+    /// let cq = device.create_cq(16, None)?;
+    /// let qp = pd.queue_pair(&cq, &cq).service(Service::Ud).build()?;
+    /// qp.ready_for_datagrams(0x1111_1111)?;
+    ///
+    /// let group = IpAddr::from([239, 1, 2, 3]);
+    /// qp.attach(group)?;
+    /// let row = device.default_gid_index()?.unwrap_or_default();
+    /// let members = pd.create_ah(&AddressVector::new(row, group.into()))?;
+    /// let hello = SendWr::inline(1, SendOperation::send(), b"hello").signaled();
+    /// qp.post_send_to([hello], &members, Qpn::MULTICAST, 0x1111_1111)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
+        let mut memberships = self.lock_memberships();
+        if memberships.contains_key(&group) {
+            return self.driver.check_alive();
+        }
+        {
+            let mut engine = self.shard.engine()?;
+            engine.endpoint.attach(self.number, group)?;
+            if let Err(error) = engine::update_filters(&mut engine) {
+                engine.endpoint.detach(self.number, group);
+                return Err(error.into());
+            }
+        }
+        match self.driver.join(group) {
+            Ok(membership) => drop(memberships.insert(group, membership)),
+            Err(source) => {
+                self.leave(group)?;
+                let interface = self.driver.port().name().to_owned();
+                return Err(Error::JoinGroup { interface, group, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a membership; as `ibv_detach_mcast`.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`]; [`Error::Forked`].
+    pub fn detach(&self, group: IpAddr) -> Result<(), Error> {
+        let mut memberships = self.lock_memberships();
+        self.driver.check_alive()?;
+        let membership = memberships.remove(&group).ok_or(Error::NotAttached { group })?;
+        self.leave(group)?;
+        drop(membership);
+        Ok(())
+    }
+
+    /// Returns true if the queue pair is a member of a multicast group.
+    pub fn is_attached(&self) -> bool {
+        !self.lock_memberships().is_empty()
+    }
+
+    fn leave(&self, group: IpAddr) -> Result<(), Error> {
+        let mut engine = self.shard.engine()?;
+        engine.endpoint.detach(self.number, group);
+        // If the filter cannot be narrowed, the engine drops the packets.
+        let _refused = engine::update_filters(&mut engine);
+        Ok(())
+    }
+
+    fn lock_memberships(&self) -> MutexGuard<'_, HashMap<IpAddr, MulticastMembership>> {
+        self.memberships.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_first_psn(&self) -> MutexGuard<'_, FirstPsn> {
@@ -409,11 +501,12 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
         let forked = self.shard.end(|engine| {
+            let had_groups = engine.endpoint.has_groups();
             engine.endpoint.destroy_qp(self.number);
             engine.memory.unbind_windows_of(self.number);
             engine.consumer.events.remove(EventSource::QueuePair(self.number));
             engine.consumer.numbers.free(self.number);
-            if self.number == Qpn::GSI {
+            if self.number == Qpn::GSI || had_groups != engine.endpoint.has_groups() {
                 // If the filter cannot be narrowed, the endpoint drops its packets.
                 let _refused = engine::update_filters(engine);
             }

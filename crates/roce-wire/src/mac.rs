@@ -1,6 +1,6 @@
 //! Ethernet address.
 
-use core::{fmt, str::FromStr};
+use core::{fmt, net::IpAddr, str::FromStr};
 
 /// Ethernet address, 48 bits.
 ///
@@ -16,6 +16,33 @@ pub struct MacAddr(pub [u8; 6]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an Ethernet address: write six pairs of hexadecimal digits, as in 02:00:00:00:00:2a")]
 pub struct MacAddrParseError;
+
+impl MacAddr {
+    /// Returns the address to which packets of a multicast group go; `None` if `address` is of no group.
+    ///
+    /// ```
+    /// use roce_wire::MacAddr;
+    /// let group = "239.129.2.3".parse().unwrap();
+    /// assert_eq!(MacAddr::of_group(group).unwrap().to_string(), "01:00:5e:01:02:03");
+    /// assert_eq!(MacAddr::of_group("10.0.0.1".parse().unwrap()), None);
+    /// ```
+    //= rule wire-group-mac: RFC 1112 section 6.4; RFC 2464 section 7
+    //# A packet of an IPv4 group goes to 01:00:5e and the group's lower 23 bits, one of an IPv6 group to
+    //# 33:33 and its lower 32 bits.
+    pub fn of_group(address: IpAddr) -> Option<Self> {
+        match address {
+            IpAddr::V4(group) if group.is_multicast() => {
+                let [_, b, c, d] = group.octets();
+                Some(Self([0x01, 0x00, 0x5e, b & 0x7f, c, d]))
+            }
+            IpAddr::V6(group) if group.is_multicast() => {
+                let [.., a, b, c, d] = group.octets();
+                Some(Self([0x33, 0x33, a, b, c, d]))
+            }
+            _ => None,
+        }
+    }
+}
 
 impl FromStr for MacAddr {
     type Err = MacAddrParseError;
@@ -52,6 +79,19 @@ impl fmt::Debug for MacAddr {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    //= test wire-group-mac
+    fn groups_of_equal_lower_bits_share_an_address() {
+        let mac = |text: &str| MacAddr::of_group(text.parse().unwrap()).unwrap().to_string();
+        assert_eq!(mac("224.1.2.3"), "01:00:5e:01:02:03");
+        assert_eq!(mac("239.129.2.3"), "01:00:5e:01:02:03");
+        assert_eq!(mac("239.255.255.255"), "01:00:5e:7f:ff:ff");
+        assert_eq!(mac("ff02::1:ff28:9c5a"), "33:33:ff:28:9c:5a");
+        for unicast in ["10.0.0.1", "255.255.255.255", "fe80::1"] {
+            assert_eq!(MacAddr::of_group(unicast.parse().unwrap()), None, "{unicast}");
+        }
+    }
 
     #[test]
     fn text_that_is_not_six_pairs_of_digits_is_refused() {

@@ -92,7 +92,7 @@ impl PacketSealer for FrameSealer<'_> {
     ) -> Option<TransmitQueue> {
         let entry = self.paths.find(path)?;
         match entry.via {
-            Via::Interface => {
+            Via::Interface | Via::Group => {
                 let traffic_class = traffic_class.unwrap_or(entry.traffic_class());
                 Some(self.pauses.queue_of(traffic_class).unwrap_or(WIRE_QUEUE))
             }

@@ -91,7 +91,8 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
             Ok(frame) => frame,
             Err(error) => return self.other_frame(bytes, error),
         };
-        if !self.gids.owns(frame.destination()) {
+        let destination = frame.destination();
+        if !self.gids.owns(destination) && !self.endpoint.has_members(destination) {
             return self.drop_for("drop_not_our_address");
         }
         match segment_len {

@@ -17,6 +17,8 @@ use crate::path_table::Via;
 const TRANSMIT_BUDGET: usize = 32;
 /// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
 pub(super) const MIN_HEADROOM: usize = 42;
+/// Bytes of the two MAC addresses at the start of a frame.
+const MAC_ADDRESSES: usize = 12;
 /// Bytes of the largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
@@ -192,6 +194,10 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
             };
             match entry.via {
                 Via::Interface => return Some(outgoing),
+                Via::Group => {
+                    self.copy_to_lo(&slot[..len], outgoing);
+                    return Some(outgoing);
+                }
                 Via::ThisHost if self.numbers.owns(transmit.dest_qpn) => {
                     self.loopback_queue.push_back((frame.to_vec(), outgoing));
                     if self.loopback_queue.len() >= MAX_LOCAL_FRAMES {
@@ -209,6 +215,22 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
             }
         }
         None
+    }
+
+    /// Sends a frame to a multicast group to this host's members, too, this process's among them: the
+    /// kernel does not pass them what leaves over the interface.
+    #[cold]
+    fn copy_to_lo(&mut self, frame: &[u8], outgoing: TxFrame) {
+        if !self.lo_limits.is_some_and(|limits| fits(outgoing, limits)) {
+            return self.drop_for("drop_no_loopback_interface");
+        }
+        if self.lo_queue.len() >= MAX_LOCAL_FRAMES {
+            return self.drop_for("drop_no_room");
+        }
+        let mut copy = frame.to_vec();
+        // As in all frames on `lo`: the kernel's own IP stack ignores them.
+        copy[..MAC_ADDRESSES].fill(0);
+        self.lo_queue.push_back((copy, outgoing));
     }
 
     fn drop_for(&mut self, why: &'static str) {

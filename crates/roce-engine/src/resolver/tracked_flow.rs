@@ -105,6 +105,11 @@ impl TrackedFlow {
 
     /// Queries the route and its neighbour. `None`: a resolution is in progress.
     pub(super) fn examine(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
+        if let Some(mac) = MacAddr::of_group(it.flow.destination) {
+            // The interface is that of the source address, whatever the routes of the group are.
+            self.settle(Some(NextHop::Group(mac)), None);
+            return Some(Ok(NextHop::Group(mac)));
+        }
         match it.kernel.route(it.flow) {
             Ok(Some(InterfaceRoute::Via(next_hop))) => {
                 if self.next_hop != Some(next_hop) {

@@ -1,6 +1,8 @@
 //! All queue pairs of a device, and the interface of the driver.
 
 mod frame_cost;
+mod multicast;
+mod multicast_groups;
 pub(crate) mod peer_window;
 mod peers;
 mod qpn_hash;
@@ -15,6 +17,7 @@ pub(crate) mod timer_queue;
 mod transmit;
 mod wait_queue;
 
+pub use multicast_groups::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 pub use transmit::{Transmit, TransmitLimits};
 
 use std::collections::HashMap;
@@ -22,6 +25,7 @@ use std::hash::BuildHasherDefault;
 
 use roce_wire::{Packet, Qpn, Verified};
 
+use self::multicast_groups::MulticastGroups;
 use self::qpn_hash::QpnHasher;
 use self::queue_pair::QueuePair;
 use crate::congestion::CongestionConfig;
@@ -117,6 +121,7 @@ pub struct Endpoint<O: Observer = ()> {
     lookup_cache: Option<(Qpn, usize)>,
     scheduler: Scheduler,
     srqs: SrqTable,
+    groups: MulticastGroups,
     time: RunningTime,
 }
 
@@ -127,6 +132,22 @@ struct Call<'a, O: Observer> {
     scheduler: &'a mut Scheduler,
     srqs: &'a mut SrqTable,
     cx: Context<'a, O>,
+}
+
+impl<O: Observer> Call<'_, O> {
+    /// Passes a packet to the queue pair.
+    #[inline(always)]
+    fn handle_packet(self, packet: &Packet<'_, Verified>, memory: &mut impl Memory, time: Instant) {
+        let Self { index, slot, scheduler, srqs, mut cx } = self;
+        slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
+        if let Some(srq) = slot.srq
+            && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
+        {
+            cx.raise(AsyncEvent::SrqLimitReached { srq });
+        }
+        scheduler.on_input(index, slot, cx.feedback, time);
+        scheduler.debug_assert_timed(slot);
+    }
 }
 
 impl Endpoint {
@@ -148,6 +169,7 @@ impl<O: Observer> Endpoint<O> {
             lookup_cache: None,
             scheduler: Scheduler::default(),
             srqs: SrqTable::default(),
+            groups: MulticastGroups::default(),
             time: RunningTime::default(),
         }
     }
@@ -242,6 +264,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.by_qpn.remove(&qpn) else { return false };
         self.lookup_cache = None;
+        self.groups.remove(qpn);
         if let Some(mut slot) = self.qps[index].take() {
             if let Some(rc) = slot.queue_pair.rc_mut() {
                 self.out.owed_acks.extend(rc.take_owed_ack());
@@ -348,19 +371,38 @@ impl<O: Observer> Endpoint<O> {
     ) {
         let bth = packet.headers().bth;
         let time = self.advance(now);
-        let Some(Call { index, slot, scheduler, srqs, mut cx }) = self.call(now, bth.dest_qp)
-        else {
+        let Some(call) = self.call(now, bth.dest_qp) else {
+            if bth.dest_qp == Qpn::MULTICAST && self.handle_multicast(now, packet, memory) {
+                return;
+            }
             let mut cx = Context::new(now, time, bth.dest_qp, &self.config, &mut self.out);
             return cx.dropped(bth.psn, DropReason::UnknownQp);
         };
-        slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
-        if let Some(srq) = slot.srq
-            && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
-        {
-            cx.raise(AsyncEvent::SrqLimitReached { srq });
+        call.handle_packet(packet, memory, time);
+    }
+
+    /// Passes a packet to the members of its group. Returns false if there are none.
+    //= rule ud-multicast: InfiniBand, clause not known; rxe_recv.c: rxe_rcv_mcast_pkt
+    //# A packet to the multicast number goes to each queue pair that is attached to its group. Each checks
+    //# it by its own attributes, and takes a receive of its own.
+    #[cold]
+    fn handle_multicast(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, Verified>,
+        memory: &mut impl Memory,
+    ) -> bool {
+        let (group, time) = (packet.destination(), self.advance(now));
+        let mut is_taken = false;
+        // No packet changes the members.
+        for index in 0..self.groups.members(group).len() {
+            let Some(qpn) = self.groups.members(group).get(index).copied() else { break };
+            if let Some(call) = self.call(now, qpn) {
+                call.handle_packet(packet, memory, time);
+                is_taken = true;
+            }
         }
-        scheduler.on_input(index, slot, cx.feedback, time);
-        scheduler.debug_assert_timed(slot);
+        is_taken
     }
 
     /// Fires the timers that are due at `now`. Packets that have arrived are handled first, or a

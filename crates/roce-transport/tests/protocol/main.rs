@@ -26,6 +26,7 @@ mod long;
 mod many_qps;
 mod marks;
 mod model;
+mod multicast;
 mod order;
 mod progress;
 mod protection;

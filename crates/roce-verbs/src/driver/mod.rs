@@ -70,11 +70,14 @@ mod sleep;
 mod thread;
 mod waiting;
 
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
+use roce_io::MulticastMembership;
 use roce_transport::PathHandle;
 
 use self::common::Common;
@@ -142,6 +145,11 @@ impl Driver {
 
     pub(crate) fn port(&self) -> &Port {
         &self.shards.common.port
+    }
+
+    /// Makes the interface a member of a multicast group, as long as the result lives.
+    pub(crate) fn join(&self, group: IpAddr) -> io::Result<MulticastMembership> {
+        self.monitor.join(group)
     }
 
     /// Checks that this is the process that opened the device.

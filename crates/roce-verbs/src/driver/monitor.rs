@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::{Flow, NextHop, Outcome, PathEntry, Resolver, RouteError};
+use roce_io::MulticastMembership;
 use roce_transport::{Instant, PathHandle};
 
 use super::shards::{EngineOpener, Shards};
@@ -51,6 +53,8 @@ enum Request {
     /// The shards up to the one with this number, as far as they can be opened. This thread is in the
     /// device's network namespace; the caller may be in another.
     Open { shard: usize, reply: mpsc::SyncSender<()> },
+    /// The membership of a multicast group.
+    Join { group: IpAddr, reply: mpsc::SyncSender<io::Result<MulticastMembership>> },
 }
 
 /// A caller that waits for a path.
@@ -123,6 +127,14 @@ impl Monitor {
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
+    /// Joins a multicast group on the interface.
+    pub(super) fn join(&self, group: IpAddr) -> io::Result<MulticastMembership> {
+        let ended = || io::Error::other("the monitor thread has ended");
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.send(Request::Join { group, reply });
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
     /// Opens the shards up to the one with this number, as far as they can be opened, and waits until
     /// that is done.
     pub(super) fn open_shard(&self, shard: usize) {
@@ -164,6 +176,11 @@ impl Worker {
                     Ok(Request::Open { shard, reply }) => {
                         self.shards.open_up_to(shard, &self.opener);
                         let _sent = reply.send(());
+                    }
+                    Ok(Request::Join { group, reply }) => {
+                        let index = self.shards.common.port.index();
+                        // The caller waits for the reply, unless it has panicked.
+                        let _sent = reply.send(MulticastMembership::join(group, index));
                     }
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return,

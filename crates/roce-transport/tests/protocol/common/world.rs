@@ -338,6 +338,13 @@ impl World {
         self.inject(to, &frame);
     }
 
+    /// The same to another address than the node's.
+    pub(crate) fn forge_to(&mut self, from: usize, to: usize, address: IpAddr, packet: &[u8]) {
+        let outer = OuterHeaders { destination: address, ..self.outer(from, to) };
+        let frame = self.frame_of(&outer, packet);
+        self.inject(to, &frame);
+    }
+
     /// The same with several packets before any answer.
     pub(crate) fn forge_batch(&mut self, from: usize, to: usize, packets: &[Vec<u8>]) {
         for packet in packets {
