@@ -6,7 +6,7 @@ use std::ptr;
 use libc::{
     EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
 };
-use roce_verbs::{Error, OpenError, PostError, RouteError, WrError};
+use roce_verbs::{AttachError, Error, OpenError, PostError, RouteError, WrError};
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -43,6 +43,10 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Forked => EIO,
         // As for a descriptor that was closed.
         Error::ShutDown => EBADF,
+        Error::Attach(AttachError::TooManyGroups { .. } | AttachError::TooManyMembers { .. }) => {
+            ENOMEM
+        }
+        Error::JoinGroup { source, .. } => source.raw_os_error().unwrap_or(EIO),
         Error::System(error) => error.raw_os_error().unwrap_or(EIO),
         Error::Register { source, .. } => source.raw_os_error().unwrap_or(EFAULT),
         Error::Open(OpenError::NotPermitted { .. }) => EPERM,

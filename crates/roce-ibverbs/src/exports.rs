@@ -2,7 +2,7 @@
 
 use crate::{
     address_handle, async_event, buffer, completion_channel, completion_queue, context,
-    device_list, kernel_structures, link_layer, memory_region, open, protection_domain,
+    device_list, kernel_structures, link_layer, memory_region, multicast, open, protection_domain,
     qp_attributes, query, queue_pair, rate, refused, registration, shared_receive_queue, text,
 };
 
@@ -22,7 +22,7 @@ roce_abi::export! {
         ibv_ack_async_event = async_event::ack,
         ibv_ack_cq_events = completion_queue::ack_events,
         ibv_alloc_pd = protection_domain::alloc,
-        ibv_attach_mcast = refused::code,
+        ibv_attach_mcast = multicast::attach,
         ibv_close_device = context::close,
         ibv_copy_ah_attr_from_kern = kernel_structures::copy_address,
         ibv_create_ah = address_handle::create,
@@ -36,7 +36,7 @@ roce_abi::export! {
         ibv_destroy_cq = completion_queue::destroy,
         ibv_destroy_qp = queue_pair::destroy,
         ibv_destroy_srq = shared_receive_queue::destroy,
-        ibv_detach_mcast = refused::code,
+        ibv_detach_mcast = multicast::detach,
         ibv_dofork_range = refused::success,
         ibv_dontfork_range = refused::success,
         ibv_event_type_str = text::event_type,

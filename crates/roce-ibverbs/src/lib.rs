@@ -37,6 +37,7 @@ mod link_layer;
 mod memory_region;
 mod memory_window;
 mod message;
+mod multicast;
 mod object;
 mod open;
 mod operations;

@@ -16,7 +16,9 @@ use roce_abi::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
     ibv_port_attr, ibv_query_device_ex_input,
 };
-use roce_verbs::{Error, GidEntry, MAX_WINDOWS, PathMtu, PortState, QpCap};
+use roce_verbs::{
+    Error, GidEntry, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_WINDOWS, PathMtu, PortState, QpCap,
+};
 
 use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
@@ -68,6 +70,9 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
         // Atomics are those of the processor.
         atomic_cap: IBV_ATOMIC_GLOB,
         max_mw: c_int::try_from(MAX_WINDOWS).unwrap_or(c_int::MAX),
+        max_mcast_grp: MAX_GROUPS as c_int,
+        max_mcast_qp_attach: MAX_GROUP_MEMBERS as c_int,
+        max_total_mcast_qp_attach: (MAX_GROUPS * MAX_GROUP_MEMBERS) as c_int,
         max_ah: MANY,
         max_srq: MANY,
         max_srq_wr: max_wr,

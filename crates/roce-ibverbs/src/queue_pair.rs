@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use libc::{EINVAL, EOPNOTSUPP};
+use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr,
@@ -165,6 +165,10 @@ pub(crate) unsafe extern "C" fn create(
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
     let _uncancellable = Uncancellable::begin();
+    // SAFETY: see `object`.
+    if unsafe { object::lend::<QueuePair>(qp) }.qp.is_attached() {
+        return errno::failed(EBUSY);
+    }
     // SAFETY: see `object`.
     let made = unsafe { object::take::<QueuePair>(qp) };
     let source = EventSource::QueuePair(made.qp.number());
