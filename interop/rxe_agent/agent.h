@@ -35,6 +35,7 @@ struct object {
 	uint32_t psn;
 	struct ibv_ah *ah; /* where its datagrams go, and to which queue pair */
 	uint32_t destination;
+	int group_socket; /* keeps the interface in the multicast group of the queue pair */
 	/* SHARED_QUEUE */
 	struct ibv_srq *srq;
 };
@@ -70,6 +71,7 @@ int command_qp(char **words);
 int command_connect(char **words);
 int command_state(char **words);
 int command_error(char **words);
+int command_group(char **words);
 
 /* work.c: posting and completions */
 int64_t now_ms(void);

@@ -65,6 +65,7 @@ static const struct { const char *name; int (*run)(char **words); } commands[] =
 	{ "get", command_memory },    { "set", command_memory },  { "qp", command_qp },
 	{ "connect", command_connect }, { "state", command_state }, { "error", command_error },
 	{ "recv", command_recv },	    { "post", command_post },   { "wait", command_wait },
+	{ "attach", command_group },  { "detach", command_group },
 	{ "srq", command_srq },	    { "bind", command_bind },	{ "invalidate", command_invalidate },
 	{ "lend", command_lend },	    { "counter", command_counter }, { "drop", command_drop },
 };

@@ -1,8 +1,11 @@
 /* Queue pairs: making, connecting, asking after and ending them. Shared receive queues. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent.h"
 
@@ -197,6 +200,8 @@ int command_connect(char **words)
 		return fail(0, "connect NAME qpn=N psn=N gid=32DIGITS mtu=BYTES timeout=N retry=N "
 			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N tclass=N");
 	if (pair->qp->qp_type == IBV_QPT_UD) {
+		if (pair->ah)
+			ibv_destroy_ah(pair->ah);
 		pair->ah = ibv_create_ah(pd, &attributes.ah_attr);
 		if (!pair->ah)
 			return fail(errno, "address handle for %s", pair->name);
@@ -218,6 +223,50 @@ int command_connect(char **words)
 	code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN | send);
 	if (code)
 		return fail(code, "%s to ready to send", pair->name);
+	ok("%s", "");
+	return 0;
+}
+
+/* rxe takes the packets of a group once the IP stack does: an interface is in the group, too. */
+static int join_group(struct object *pair, const union ibv_gid *group)
+{
+	struct ibv_gid_entry entry;
+	int code = ibv_query_gid_ex(context, 1, pair->gid_index, &entry, 0);
+	if (code)
+		return code;
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	int is_ipv4 = memcmp(group->raw, mapped, sizeof mapped) == 0;
+	pair->group_socket = socket(is_ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM, 0);
+	if (pair->group_socket < 0)
+		return errno;
+	struct ip_mreqn ipv4 = { .imr_ifindex = (int)entry.ndev_ifindex };
+	struct ipv6_mreq ipv6 = { .ipv6mr_interface = entry.ndev_ifindex };
+	memcpy(&ipv4.imr_multiaddr, group->raw + 12, 4);
+	memcpy(&ipv6.ipv6mr_multiaddr, group->raw, 16);
+	code = is_ipv4 ? setsockopt(pair->group_socket, IPPROTO_IP, IP_ADD_MEMBERSHIP, &ipv4,
+				    sizeof ipv4) :
+			 setsockopt(pair->group_socket, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &ipv6,
+				    sizeof ipv6);
+	return code ? errno : 0;
+}
+
+int command_group(char **words)
+{
+	struct object *pair = find(words[1], QUEUE_PAIR);
+	union ibv_gid group;
+	if (!pair)
+		return -1;
+	if (parse_gid(text(words, "gid"), &group))
+		return fail(0, "attach|detach NAME gid=32DIGITS");
+	int attaches = strcmp(words[0], "attach") == 0;
+	int code = attaches ? join_group(pair, &group) : 0;
+	if (!code)
+		code = attaches ? ibv_attach_mcast(pair->qp, &group, 0) :
+				  ibv_detach_mcast(pair->qp, &group, 0);
+	if (code)
+		return fail(code, "%s %s", words[0], pair->name);
+	if (!attaches)
+		close(pair->group_socket);
 	ok("%s", "");
 	return 0;
 }

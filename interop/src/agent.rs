@@ -251,7 +251,7 @@ impl Agent {
         peer: &QpDest,
         settings: &ConnectionParams,
     ) -> Result<(), Fault> {
-        let gid: String = peer.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let gid = digits(peer.gid);
         self.execute(&format!(
             "connect q{pair} qpn={} psn={} gid={gid} mtu={} timeout={} retry={} \
              rnr_retry={} min_rnr_timer={} rd_atomic={rd} dest_rd_atomic={rd} \
@@ -268,6 +268,22 @@ impl Agent {
             rd = settings.rd_atomic,
         ))
         .map(drop)
+    }
+
+    /// Makes a queue pair of datagrams a member of a multicast group.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn attach(&mut self, pair: u32, group: Gid) -> Result<(), Fault> {
+        self.execute(&format!("attach q{pair} gid={}", digits(group))).map(drop)
+    }
+
+    /// Ends that membership.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn detach(&mut self, pair: u32, group: Gid) -> Result<(), Fault> {
+        self.execute(&format!("detach q{pair} gid={}", digits(group))).map(drop)
     }
 
     /// Posts sends.
@@ -434,6 +450,10 @@ impl Drop for Agent {
             let _ = child.wait();
         }
     }
+}
+
+fn digits(gid: Gid) -> String {
+    gid.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn region(handle: u32, reply: &Reply) -> Result<Region, Fault> {

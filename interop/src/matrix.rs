@@ -9,8 +9,8 @@ use roce_verbs::Service as QpService;
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
-    atomics, invalidate, killed, rnr, rxe_on_same_host, shared_receives, sharing, transfer,
-    unreliable, windows,
+    atomics, invalidate, killed, multicast, rnr, rxe_on_same_host, shared_receives, sharing,
+    transfer, unreliable, windows,
 };
 use super::connection::Connection;
 use super::fault::expect;
@@ -132,6 +132,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
         without_acks(&mut cases, *direction, plan);
+        groups(&mut cases, *direction, plan);
         shared_queues(&mut cases, *direction, plan);
         impairment(&mut cases, *direction, plan);
         marks(&mut cases, *direction, plan);
@@ -252,6 +253,24 @@ fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
                 });
             }
         }
+    }
+}
+
+/// Datagrams to a group of which the responder is a member.
+fn groups(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    for (family, path_mtu, wait_mode) in COLUMNS {
+        let (ours, service) = (plan.ours.clone(), QpService::Ud);
+        let settings = ConnectionParams { service, ..ConnectionParams::new(family, path_mtu) };
+        cases.push(Case {
+            group: "multicast",
+            row: format!("send       {}", direction.name()),
+            column: format!("{family:?} {path_mtu}"),
+            path_mtu,
+            netem: "",
+            run: Box::new(move |world| {
+                multicast::run(&mut direction.connect(world, settings, &ours)?, wait_mode)
+            }),
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod atomics;
 pub mod invalidate;
 pub mod killed;
+pub mod multicast;
 pub mod pingpong;
 pub mod protection;
 pub mod ring;

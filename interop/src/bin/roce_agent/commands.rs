@@ -1,20 +1,19 @@
 //! What each command does.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
 
 use roce_interop::params::Operation;
-use roce_interop::pattern;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    AccessFlags, AddressVector, Completion, CompletionOperation, CompletionStatus, ConnectOptions,
-    Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RemoteAddr, RnrTimer,
-    SendOperation, SendWr, Service, Sge,
+    AddressVector, ConnectOptions, Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn,
+    RecvWr, RemoteAddr, RnrTimer, SendOperation, SendWr, Service, Sge,
 };
 
-use crate::Result;
-use crate::objects::{Objects, Pair, Queue};
+use crate::completions::wait;
+use crate::objects::{Objects, Pair};
 use crate::parse::Words;
+use crate::regions::{memory, register, rights};
+use crate::result::Result;
 use crate::windows;
 
 /// Obeys one command; returns what stands behind `ok`.
@@ -33,6 +32,7 @@ pub(crate) fn obey(
                 region.address()
             ))
         }
+        "attach" | "detach" => change_group(objects, words),
         "lend" => windows::lend(objects, words),
         "bind" => windows::bind(objects, words),
         "invalidate" => windows::invalidate(objects, words),
@@ -54,49 +54,6 @@ pub(crate) fn obey(
         "drop" => objects.drop_object(words.at(1)).map(|()| String::new()),
         other => Err(format!("unknown command: {other}").into()),
     }
-}
-
-/// `mr NAME size=N rights=lwrab seed=N`
-pub(crate) fn register<'a>(
-    objects: &'a mut Objects,
-    words: &Words<'_>,
-    access: AccessFlags,
-) -> Result<&'a MemoryRegion> {
-    objects.is_free(words.at(1))?;
-    let size = words.number("size", 0)?;
-    let region = objects.pd.register(size, access)?;
-    if words.text("seed").is_some() {
-        region.write(0, &pattern::bytes(words.number("seed", 0)?, size))?;
-    }
-    objects.keep_region(words.at(1), region);
-    objects.region(words.at(1))
-}
-
-/// `fill NAME offset=N len=N seed=N`, `crc NAME offset=N len=N`, `get NAME offset=N`,
-/// `set NAME offset=N value=N`
-fn memory(objects: &Objects, words: &Words<'_>) -> Result<String> {
-    let region = objects.region(words.at(1))?;
-    let offset: usize = words.number("offset", 0)?;
-    let len: usize = words.number("len", region.len().saturating_sub(offset))?;
-    let len = if matches!(words.at(0), "get" | "set") { 8 } else { len };
-    if offset > region.len() || len > region.len() - offset {
-        return Err(format!("{offset}+{len} is not inside {}", words.at(1)).into());
-    }
-    let mut bytes = vec![0; len];
-    match words.at(0) {
-        "fill" => region.write(offset, &pattern::bytes(words.number("seed", 0)?, len))?,
-        "set" => region.write(offset, &words.number("value", 0u64)?.to_ne_bytes())?,
-        "crc" => {
-            region.read(offset, &mut bytes)?;
-            return Ok(format!("crc={:#x}", pattern::checksum(&bytes)));
-        }
-        _ => {
-            region.read(offset, &mut bytes)?;
-            let value = u64::from_ne_bytes(bytes.try_into().map_err(|_| "not eight bytes")?);
-            return Ok(format!("value={value:#x}"));
-        }
-    }
-    Ok(String::new())
 }
 
 /// `srq NAME max_wr=N`
@@ -192,6 +149,19 @@ fn connect(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
         ..ConnectOptions::default()
     };
     pair.qp.connect_from_init(&peer, &options)?;
+    Ok(String::new())
+}
+
+/// `attach NAME gid=DIGITS`, `detach NAME gid=DIGITS`
+fn change_group(objects: &Objects, words: &Words<'_>) -> Result<String> {
+    let qp = &objects.pair(words.at(1))?.qp;
+    let gid = u128::from_str_radix(words.text("gid").unwrap_or_default(), 16)?;
+    let group = Gid(gid.to_be_bytes()).ip();
+    if words.at(0) == "attach" {
+        qp.attach(group)?
+    } else {
+        qp.detach(group)?
+    }
     Ok(String::new())
 }
 
@@ -295,86 +265,6 @@ fn bytes_of(objects: &Objects, words: &Words<'_>, gather: &[Sge]) -> Result<Vec<
     Ok(bytes)
 }
 
-/// `wait NAME send|recv count=N ms=N events=0|1`
-fn wait(pair: &Pair, words: &Words<'_>, out: &mut impl Write) -> Result<String> {
-    let queue = match words.at(2) {
-        "send" => &pair.send,
-        "recv" => &pair.recv,
-        _ => return Err("wait NAME send|recv count=N ms=N events=0|1".into()),
-    };
-    let wanted: usize = words.number("count", 1)?;
-    let deadline = Instant::now() + Duration::from_millis(words.number("ms", 1000)?);
-    let by_event = words.number("events", 0u8)? != 0;
-    for seen in 0..wanted {
-        let next = if by_event {
-            next_by_event(queue, deadline)?
-        } else {
-            next_by_polling(queue, deadline)
-        };
-        match next {
-            Some(completion) => writeln!(out, "wc {}", line(&completion))?,
-            None => return Err(format!("timeout: {seen} of {wanted}").into()),
-        }
-    }
-    Ok(format!("count={wanted}"))
-}
-
-pub(crate) fn next_by_polling(queue: &Queue, deadline: Instant) -> Option<Completion> {
-    queue.cq.spin_wait(deadline.saturating_duration_since(Instant::now()))
-}
-
-/// Arms, looks once more, and then sleeps on the channel.
-fn next_by_event(queue: &Queue, deadline: Instant) -> Result<Option<Completion>> {
-    loop {
-        if let Some(completion) = queue.cq.poll_one() {
-            return Ok(Some(completion));
-        }
-        queue.cq.arm(false);
-        if let Some(completion) = queue.cq.poll_one() {
-            return Ok(Some(completion));
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        queue.channel.wait(Some(left))?;
-    }
-}
-
-fn line(completion: &Completion) -> String {
-    let mut line = format!("id={} status={}", completion.wr_id, completion.status.code());
-    if completion.status != CompletionStatus::Success {
-        return line; // the rest has no meaning then
-    }
-    line += &format!(" opcode={} len={}", opcode(completion.operation), completion.byte_len);
-    if let Some(immediate) = completion.immediate {
-        line += &format!(" imm={:#x}", u32::from_be_bytes(immediate));
-    }
-    if let Some(key) = completion.invalidated_key {
-        line += &format!(" inv={key:#x}");
-    }
-    if let Some(source) = completion.source_qpn {
-        line += &format!(" src={:#x}", source.get());
-    }
-    line
-}
-
-/// The number in `ibv_wc_opcode`.
-fn opcode(operation: CompletionOperation) -> u32 {
-    match operation {
-        CompletionOperation::Send => 0,
-        CompletionOperation::Write => 1,
-        CompletionOperation::Read => 2,
-        CompletionOperation::CompareSwap => 3,
-        CompletionOperation::FetchAdd => 4,
-        CompletionOperation::BindWindow => 5,
-        CompletionOperation::LocalInvalidate => 6,
-        CompletionOperation::Recv => 128,
-        CompletionOperation::RecvWithImmediate => 129,
-        _ => u32::MAX,
-    }
-}
-
 const fn state(state: QpState) -> &'static str {
     match state {
         QpState::Reset => "RESET",
@@ -385,18 +275,6 @@ const fn state(state: QpState) -> &'static str {
         QpState::SendQueueError => "SQE",
         QpState::Error => "ERROR",
     }
-}
-
-pub(crate) fn rights(letters: &str) -> Result<AccessFlags> {
-    letters.chars().try_fold(AccessFlags::empty(), |flags, letter| match letter {
-        'l' => Ok(flags | AccessFlags::LOCAL_WRITE),
-        'w' => Ok(flags | AccessFlags::REMOTE_WRITE),
-        'r' => Ok(flags | AccessFlags::REMOTE_READ),
-        'a' => Ok(flags | AccessFlags::REMOTE_ATOMIC),
-        'b' => Ok(flags | AccessFlags::MW_BIND),
-        '-' => Ok(flags),
-        _ => Err(format!("no such right: {letter}").into()),
-    })
 }
 
 fn is_v4(gid: Gid) -> bool {

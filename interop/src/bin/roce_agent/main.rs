@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod completions;
 mod objects;
 mod parse;
+mod regions;
+mod result;
 mod windows;
 
-use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
@@ -19,9 +21,7 @@ use roce_verbs::{Device, DeviceConfig, FaultConfig, FaultRates, GsoMode};
 
 use objects::Objects;
 use parse::Words;
-
-/// An error goes to the harness as the reply.
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use result::Result;
 
 fn main() -> ExitCode {
     let mut out = io::stdout();

@@ -7,7 +7,7 @@ use roce_verbs::{
     MemoryWindow, ProtectionDomain, Qpn, QueuePair, SharedReceiveQueue,
 };
 
-use crate::Result;
+use crate::result::Result;
 
 /// A device and everything made from it.
 #[derive(Debug)]

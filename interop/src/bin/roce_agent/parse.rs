@@ -1,6 +1,6 @@
 //! The words of an command: a verb, names, and `key=value` pairs.
 
-use crate::Result;
+use crate::result::Result;
 
 /// One command, cut at its spaces.
 #[derive(Clone, Debug)]

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use roce_verbs::{AccessFlags, CompletionStatus, SendOperation, SendWr, WindowType};
 
-use crate::Result;
-use crate::commands::{next_by_polling, register, rights};
+use crate::completions::next_by_polling;
 use crate::objects::{Objects, Pair};
 use crate::parse::Words;
+use crate::regions::{register, rights};
+use crate::result::Result;
 
 /// `lend NAME qp=NAME size=N type=1|2`
 pub(crate) fn lend(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
