@@ -1,4 +1,5 @@
 /* Queue pairs: making, connecting, asking after and ending them. Shared receive queues. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
