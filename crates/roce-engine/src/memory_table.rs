@@ -32,6 +32,8 @@ pub struct MemoryTable<R> {
     /// The slot of each region.
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     windows: Revocable,
+    /// Number of the last registration that began in this table.
+    last_registration: u64,
     /// Null regions: their keys and domains.
     null_regions: HashMap<u32, PdHandle, BuildHasherDefault<KeyHasher>>,
     /// The last look-up: most packets are for the region of the one before.
@@ -43,15 +45,13 @@ pub struct MemoryTable<R> {
 pub struct RegionEntry<R> {
     region: R,
     how: Registration,
+    /// Tells it from another registration under the same key.
+    number: u64,
     /// The key has been invalidated; `None` where it cannot be.
     invalidated: Option<Arc<AtomicBool>>,
 }
 
 impl<R> RegionEntry<R> {
-    fn new(region: R, how: Registration) -> Self {
-        Self { region, how, invalidated: how.invalidatable.then(Arc::default) }
-    }
-
     fn is_valid(&self) -> bool {
         !self.invalidated.as_ref().is_some_and(|it| it.load(Ordering::Relaxed))
     }
@@ -102,6 +102,7 @@ impl<R> Default for MemoryTable<R> {
             free: Vec::new(),
             slots: HashMap::default(),
             windows: Revocable::default(),
+            last_registration: 0,
             null_regions: HashMap::default(),
             last: Cell::new(None),
         }
@@ -115,8 +116,15 @@ impl<R: Region> MemoryTable<R> {
     /// match no region.
     pub fn insert(&mut self, region: R, how: Registration, random: impl FnMut() -> u32) -> u32 {
         let key = self.new_key(random);
-        self.insert_entry(key, RegionEntry::new(region, how));
+        let entry = self.new_entry(region, how);
+        self.insert_entry(key, entry);
         key
+    }
+
+    fn new_entry(&mut self, region: R, how: Registration) -> RegionEntry<R> {
+        self.last_registration += 1;
+        let (number, invalidated) = (self.last_registration, how.invalidatable.then(Arc::default));
+        RegionEntry { region, how, number, invalidated }
     }
 
     /// Returns a region, for the tables of other engines of the device.
@@ -127,10 +135,15 @@ impl<R: Region> MemoryTable<R> {
         self.find(key).map(|(_, entry)| entry.clone())
     }
 
-    /// Adds a region of another engine's table, or replaces that of before under its key.
+    /// Adds a region of another engine's table, or replaces that of before under its key, and unbinds the
+    /// windows that are bound to that.
     pub fn insert_entry(&mut self, key: u32, entry: RegionEntry<R>) {
         let slot = match self.slots.get(&key) {
-            Some(slot) => *slot,
+            // An engine binds by the registration of before until its own table has the new one.
+            Some(slot) => {
+                self.windows.write(|windows| windows.unbind_region(key, Some(entry.number)));
+                *slot
+            }
             None => self.free.pop().unwrap_or(self.regions.len()),
         };
         match self.regions.get_mut(slot) {
@@ -168,8 +181,8 @@ impl<R: Region> MemoryTable<R> {
     /// Gives a key other memory and parameters, and unbinds the windows that are bound to the region.
     pub fn replace(&mut self, key: u32, region: R, how: Registration) {
         if self.slots.contains_key(&key) {
-            self.windows.write(|windows| windows.unbind_region(key));
-            self.insert_entry(key, RegionEntry::new(region, how));
+            let entry = self.new_entry(region, how);
+            self.insert_entry(key, entry);
         }
     }
 
@@ -269,8 +282,10 @@ impl<R: Region> MemoryTable<R> {
         }
         let right = access.required_flags();
         let bound = self.windows.read(|windows| windows.check(key, by, address, len, right));
-        let (BoundRange { region, offset }, binding) = bound?;
-        let (slot, registered) = self.find(region).ok_or(MemoryFault::UnknownKey)?;
+        let (BoundRange { region, registration, offset }, binding) = bound?;
+        // Another engine may have bound it by a registration that this table has not yet, or no more.
+        let found = self.find(region).filter(|(_, it)| it.number == registration);
+        let (slot, registered) = found.ok_or(MemoryFault::UnknownKey)?;
         if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
@@ -315,7 +330,7 @@ impl<R: Region> MemoryTable<R> {
     pub fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
-            self.windows.write(|windows| windows.unbind_region(key));
+            self.windows.write(|windows| windows.unbind_region(key, None));
             self.regions[slot] = None;
             self.free.push(slot);
         }
@@ -343,9 +358,13 @@ impl<R: Region> MemoryTable<R> {
         Some((slot, self.regions.get(slot)?.as_ref()?))
     }
 
-    /// Returns where the bytes are that a window is to be bound to.
-    fn bindable_range(&self, by: Accessor, to: &WindowBinding) -> Result<BoundRange, MemoryFault> {
-        let (_, registered) = self.find(to.lkey).ok_or(MemoryFault::UnknownKey)?;
+    /// Returns where the bytes of this region are that a window is to be bound to.
+    fn bindable_range(
+        registered: Option<&RegionEntry<R>>,
+        by: Accessor,
+        to: &WindowBinding,
+    ) -> Result<BoundRange, MemoryFault> {
+        let registered = registered.ok_or(MemoryFault::UnknownKey)?;
         if !registered.is_valid() {
             return Err(MemoryFault::UnknownKey);
         }
@@ -375,7 +394,7 @@ impl<R: Region> MemoryTable<R> {
         if !registered.region.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
-        Ok(BoundRange { region: to.lkey, offset })
+        Ok(BoundRange { region: to.lkey, registration: registered.number, offset })
     }
 
     /// Returns the region of a grant; `None` for a null region. A grant is used in the call that it was
@@ -497,9 +516,12 @@ impl<R: Region> Memory for MemoryTable<R> {
     }
 
     fn bind_window(&mut self, by: Accessor, to: &WindowBinding) -> Result<(), MemoryFault> {
-        let range = if to.len == 0 { None } else { Some(self.bindable_range(by, to)) };
-        self.windows.write(|windows| {
+        let Self { regions, slots, windows, .. } = self;
+        let registered = slots.get(&to.lkey).and_then(|slot| regions.get(*slot)?.as_ref());
+        windows.write(|windows| {
             let window = windows.check_binding(by, to)?;
+            // In here, where no other engine can invalidate the key meanwhile.
+            let range = (to.len > 0).then(|| Self::bindable_range(registered, by, to));
             windows.bind(window, by, to, range.transpose()?);
             Ok(())
         })

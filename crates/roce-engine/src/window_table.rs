@@ -57,6 +57,8 @@ struct Window {
 pub(crate) struct BoundRange {
     /// Key of the region.
     pub(crate) region: u32,
+    /// Number of the registration under this key.
+    pub(crate) registration: u64,
     /// Offset of the first byte in the region.
     pub(crate) offset: usize,
 }
@@ -145,12 +147,15 @@ impl WindowTable {
         self.of_regions.range((region, 0)..=(region, usize::MAX)).next().is_some()
     }
 
-    /// Unbinds the windows of this region.
-    pub(crate) fn unbind_region(&mut self, region: u32) {
-        while let Some((_, slot)) =
-            self.of_regions.range((region, 0)..=(region, usize::MAX)).next().copied()
-        {
-            self.unbind(slot);
+    /// Unbinds the windows of this region, but for those that are bound to the registration `kept`.
+    pub(crate) fn unbind_region(&mut self, region: u32, kept: Option<u64>) {
+        let of_region = self.of_regions.range((region, 0)..=(region, usize::MAX));
+        let slots: Vec<usize> = of_region.map(|(_, slot)| *slot).collect();
+        for slot in slots {
+            let bound = self.windows[slot].as_ref().and_then(|window| window.bound);
+            if bound.is_some_and(|bound| Some(bound.range.registration) != kept) {
+                self.unbind(slot);
+            }
         }
     }
 

@@ -30,6 +30,16 @@ fn tables() -> ([Table; 2], u32, Rc<PlainRegion>) {
     ([first, second], key, region)
 }
 
+/// Gives the key of the region other memory in the first table, as its owner does before it comes to the
+/// others.
+fn replace(first: &mut Table, key: u32, pd: PdHandle, len: usize) -> Rc<PlainRegion> {
+    let region = Rc::new(PlainRegion::new(len));
+    let access = AccessFlags::all();
+    let how = Registration { pd, access, iova: 0, invalidatable: true, on_demand: false };
+    first.replace(key, Rc::clone(&region), how);
+    region
+}
+
 fn bind(table: &mut Table, window: u32, tag: u8, lkey: u32) -> WindowBinding {
     let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
     let to = WindowBinding { window, tag, lkey, addr: 8, len: 16, access };
@@ -106,4 +116,42 @@ fn a_region_that_leaves_one_table_after_the_other_takes_its_windows_with_it() {
     second.remove(key);
     assert!(second.check(by(2), late.rkey(), 8, 1, Access::RemoteWrite).is_err());
     assert_eq!(second.window_state(windows[1]), Some((late.rkey(), false)));
+}
+
+#[test]
+fn a_binding_to_the_registration_of_before_opens_nothing_of_the_new_one() {
+    // Smaller, of another domain, or the same but for its bytes.
+    for (pd, len) in [(PD, 8), (PdHandle(2), 64), (PD, 64)] {
+        let ([mut first, mut second], key, before) = tables();
+        let window = first.alloc_window(PD, WindowType::Type1, || 0x1234_0000).unwrap() >> 8;
+        let after = replace(&mut first, key, pd, len);
+        // The second engine has not been reached yet.
+        let to = bind(&mut second, window, 1, key);
+        let write = |table: &mut Table, bytes: &[u8]| {
+            let grant = table.check(by(2), to.rkey(), 8, 4, Access::RemoteWrite)?;
+            table.write(grant, 0, bytes)
+        };
+        assert!(write(&mut first, b"past").is_err(), "{pd:?} {len}");
+        assert_eq!(write(&mut second, b"soon"), Ok(()));
+        second.insert_entry(key, first.entry(key).unwrap());
+        assert!(write(&mut first, b"late").is_err() && write(&mut second, b"late").is_err());
+        assert_eq!(second.windows_bound_to(key), 0);
+        let mut seen = vec![0; len];
+        after.read(0, &mut seen).unwrap();
+        assert_eq!(seen, vec![0; len]);
+        let mut seen = [0; 4];
+        before.read(8, &mut seen).unwrap();
+        assert_eq!(&seen, b"soon");
+    }
+}
+
+#[test]
+fn a_binding_to_the_new_registration_survives_that_other_engines_learn_of_it() {
+    let ([mut first, mut second], key, _) = tables();
+    let window = first.alloc_window(PD, WindowType::Type1, || 0x1234_0000).unwrap() >> 8;
+    replace(&mut first, key, PD, 64);
+    let to = bind(&mut first, window, 1, key);
+    assert!(second.check(by(2), to.rkey(), 8, 4, Access::RemoteWrite).is_err());
+    second.insert_entry(key, first.entry(key).unwrap());
+    assert!(second.check(by(2), to.rkey(), 8, 4, Access::RemoteWrite).is_ok());
 }
