@@ -32,8 +32,11 @@ impl Fate {
     pub(crate) const ALL: [Self; 4] = [Self::Pass, Self::Drop, Self::Duplicate, Self::Delay];
 }
 
-/// Datagrams at most that do not simply pass: fewer than would use up the repetitions of one message.
+/// Datagrams at most that do not simply pass.
 const MAX_FATES: usize = 24;
+/// Datagrams at most that are dropped: with fewer than 15 no message and none of its repetitions, and
+/// no answer to each of them, is lost for good. Ends that have lost all of them need not agree.
+const MAX_DROPS: usize = 14;
 const LATENCY: Duration = Duration::from_millis(1);
 /// Shorter than the timewait, as the time of packets in a network is.
 const DELAY: Duration = Duration::from_millis(1300);
@@ -324,6 +327,15 @@ fn name(message: &CmMessage) -> &'static str {
 pub(super) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let plan = Plan::read(&mut script);
-    let fates = (0..MAX_FATES).map(|_| script.pick(&Fate::ALL)).collect();
+    let mut drops_left = MAX_DROPS;
+    let fates = (0..MAX_FATES).map(|_| match script.pick(&Fate::ALL) {
+        Fate::Drop if drops_left == 0 => Fate::Pass,
+        Fate::Drop => {
+            drops_left -= 1;
+            Fate::Drop
+        }
+        fate => fate,
+    });
+    let fates = fates.collect();
     Pair::new(plan, fates).finish();
 }
