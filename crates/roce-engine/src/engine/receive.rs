@@ -91,9 +91,8 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
             Ok(frame) => frame,
             Err(error) => return self.other_frame(bytes, error),
         };
-        let destination = frame.destination();
-        if !self.gids.owns(destination) && !self.endpoint.has_members(destination) {
-            return self.drop_for("drop_not_our_address");
+        if !self.gids.owns(frame.destination()) {
+            return self.group_frame(frame, segment_len);
         }
         match segment_len {
             None => self.packet(frame.packet()),
@@ -107,6 +106,24 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
         match PfcFrame::parse_any(bytes) {
             Ok(pause) => self.pauses.apply(self.now, &pause, self.endpoint),
             Err(_) => self.drop_for(error.counter()),
+        }
+    }
+
+    /// Handles a frame to another address than this device's: that of a multicast group, or none that
+    /// matters.
+    #[cold]
+    fn group_frame(&mut self, frame: &Frame<'_>, segment_len: Option<usize>) {
+        if !self.endpoint.has_members(frame.destination()) {
+            return self.drop_for("drop_not_our_address");
+        }
+        for packet in frame.packets(segment_len) {
+            match packet.map(|packet| packet.verify_icrc()) {
+                Ok(Ok(ref packet)) => {
+                    self.endpoint.handle_group_packet(self.now, packet, self.memory);
+                }
+                Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),
+                Err(error) => self.drop_for(error.counter()),
+            }
         }
     }
 

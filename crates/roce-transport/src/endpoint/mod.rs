@@ -47,7 +47,8 @@ use crate::{
 ///
 /// | kind | name | when |
 /// |---|---|---|
-/// | input from the network | [`handle_packet`](Self::handle_packet) | a verified packet arrived |
+/// | input from the network | [`handle_packet`](Self::handle_packet) | a verified packet to an address of the device arrived |
+/// | input from the network | [`handle_group_packet`](Self::handle_group_packet) | one to the address of a multicast group arrived |
 /// | input from the clock | [`handle_timeout`](Self::handle_timeout) | the instant from [`poll_timeout`](Self::poll_timeout) came; extra calls do no harm |
 /// | input from the application | `create_qp`, `modify_qp`, `destroy_qp`, `post_*` | the application calls |
 /// | output | `poll_*` | after every input, in the order below, until `None` |
@@ -132,22 +133,6 @@ struct Call<'a, O: Observer> {
     scheduler: &'a mut Scheduler,
     srqs: &'a mut SrqTable,
     cx: Context<'a, O>,
-}
-
-impl<O: Observer> Call<'_, O> {
-    /// Passes a packet to the queue pair.
-    #[inline(always)]
-    fn handle_packet(self, packet: &Packet<'_, Verified>, memory: &mut impl Memory, time: Instant) {
-        let Self { index, slot, scheduler, srqs, mut cx } = self;
-        slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
-        if let Some(srq) = slot.srq
-            && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
-        {
-            cx.raise(AsyncEvent::SrqLimitReached { srq });
-        }
-        scheduler.on_input(index, slot, cx.feedback, time);
-        scheduler.debug_assert_timed(slot);
-    }
 }
 
 impl Endpoint {
@@ -369,40 +354,55 @@ impl<O: Observer> Endpoint<O> {
         packet: &Packet<'_, Verified>,
         memory: &mut impl Memory,
     ) {
-        let bth = packet.headers().bth;
-        let time = self.advance(now);
-        let Some(call) = self.call(now, bth.dest_qp) else {
-            if bth.dest_qp == Qpn::MULTICAST && self.handle_multicast(now, packet, memory) {
-                return;
-            }
-            let mut cx = Context::new(now, time, bth.dest_qp, &self.config, &mut self.out);
-            return cx.dropped(bth.psn, DropReason::UnknownQp);
-        };
-        call.handle_packet(packet, memory, time);
+        self.handle_packet_for(packet.headers().bth.dest_qp, now, packet, memory);
     }
 
-    /// Passes a packet to the members of its group. Returns false if there are none.
+    /// Handles a packet to the address of a multicast group: passes it to the
+    /// [members](Self::has_members), whose checks are those of [`handle_packet`](Self::handle_packet).
     //= rule ud-multicast: InfiniBand, clause not known; rxe_recv.c: rxe_rcv_mcast_pkt
     //# A packet to the multicast number goes to each queue pair that is attached to its group. Each checks
     //# it by its own attributes, and takes a receive of its own.
-    #[cold]
-    fn handle_multicast(
+    pub fn handle_group_packet(
         &mut self,
         now: Instant,
         packet: &Packet<'_, Verified>,
         memory: &mut impl Memory,
-    ) -> bool {
-        let (group, time) = (packet.destination(), self.advance(now));
-        let mut is_taken = false;
+    ) {
+        let (qpn, group) = (packet.headers().bth.dest_qp, packet.destination());
+        if qpn != Qpn::MULTICAST || !self.has_members(group) {
+            let time = self.advance(now);
+            let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
+            return cx.dropped(packet.headers().bth.psn, DropReason::UnknownQp);
+        }
         // No packet changes the members.
         for index in 0..self.groups.members(group).len() {
-            let Some(qpn) = self.groups.members(group).get(index).copied() else { break };
-            if let Some(call) = self.call(now, qpn) {
-                call.handle_packet(packet, memory, time);
-                is_taken = true;
+            if let Some(member) = self.groups.members(group).get(index).copied() {
+                self.handle_packet_for(member, now, packet, memory);
             }
         }
-        is_taken
+    }
+
+    /// Passes a packet to the queue pair `qpn`.
+    fn handle_packet_for(
+        &mut self,
+        qpn: Qpn,
+        now: Instant,
+        packet: &Packet<'_, Verified>,
+        memory: &mut impl Memory,
+    ) {
+        let time = self.advance(now);
+        let Some(Call { index, slot, scheduler, srqs, mut cx }) = self.call(now, qpn) else {
+            let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
+            return cx.dropped(packet.headers().bth.psn, DropReason::UnknownQp);
+        };
+        slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
+        if let Some(srq) = slot.srq
+            && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
+        {
+            cx.raise(AsyncEvent::SrqLimitReached { srq });
+        }
+        scheduler.on_input(index, slot, cx.feedback, time);
+        scheduler.debug_assert_timed(slot);
     }
 
     /// Fires the timers that are due at `now`. Packets that have arrived are handled first, or a

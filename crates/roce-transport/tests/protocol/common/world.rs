@@ -435,6 +435,9 @@ impl World {
         };
         for packet in frame.packets(segment_len) {
             match packet.ok().and_then(|packet| packet.verify_icrc().ok()) {
+                Some(packet) if packet.destination().is_multicast() => {
+                    node.endpoint.handle_group_packet(now, &packet, &mut node.memory);
+                }
                 Some(packet) => node.endpoint.handle_packet(now, &packet, &mut node.memory),
                 None => node.refused_frames += 1,
             }
