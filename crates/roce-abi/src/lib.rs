@@ -1,4 +1,5 @@
-//! The binary interface of libibverbs, as C programs see it.
+//! The binary interface of libibverbs, as C programs see it, and that of the device of librdmacm
+//! ([`rdma_cm`]).
 //!
 //! Names, fields and values are those of `<infiniband/verbs.h>`; its manual pages describe them. The
 //! layout is that of the newest release known here (rdma-core 65), which serves programs that were
@@ -39,6 +40,7 @@ mod memory;
 mod path;
 mod queue_pair;
 mod rate;
+pub mod rdma_cm;
 mod shared_receive_queue;
 mod work_request;
 

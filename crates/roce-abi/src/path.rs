@@ -47,7 +47,7 @@ pub struct ibv_grh {
 
 /// An address vector as the kernel's interface has it, for connection management.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ib_uverbs_ah_attr {
     pub dgid: [u8; 16],
     pub flow_label: u32,
@@ -66,7 +66,7 @@ pub struct ib_uverbs_ah_attr {
 
 /// Attributes of a queue pair as the kernel's interface has them, for connection management.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ib_uverbs_qp_attr {
     pub qp_attr_mask: u32,
     pub qp_state: u32,
@@ -103,7 +103,7 @@ pub struct ib_uverbs_qp_attr {
 
 /// A path record as the kernel's interface has it, for connection management.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ib_user_path_rec {
     pub dgid: [u8; 16],
     pub sgid: [u8; 16],

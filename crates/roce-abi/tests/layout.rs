@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
+use roce_abi::rdma_cm::*;
 use roce_abi::*;
 use roce_test_macros::tier1;
 
@@ -169,6 +170,50 @@ fn layouts() -> Vec<Layout> {
             numb_path, pkey, sl, mtu_selector, mtu, rate_selector, rate, packet_life_time_selector,
             packet_life_time, preference,
         }
+        rdma_ucm_cmd_hdr { cmd, r#in = "in", out }
+        rdma_ucm_create_id { uid, response, ps, qp_type, reserved }
+        rdma_ucm_create_id_resp { id }
+        rdma_ucm_destroy_id { response, id, reserved }
+        rdma_ucm_destroy_id_resp { events_reported }
+        rdma_ucm_bind_ip { response, addr, id }
+        rdma_ucm_bind { id, addr_size, reserved, addr }
+        rdma_ucm_resolve_ip { src_addr, dst_addr, id, timeout_ms }
+        rdma_ucm_resolve_addr { id, timeout_ms, src_size, dst_size, reserved, src_addr, dst_addr }
+        rdma_ucm_resolve_route { id, timeout_ms }
+        rdma_ucm_query { response, id, option }
+        rdma_ucm_query_route_resp {
+            node_guid, ib_route, src_addr, dst_addr, num_paths, port_num, reserved, ibdev_index,
+            reserved1,
+        }
+        rdma_ucm_query_addr_resp {
+            node_guid, port_num, reserved, pkey, src_size, dst_size, src_addr, dst_addr,
+            ibdev_index, reserved1,
+        }
+        rdma_ucm_query_path_resp { num_paths, reserved }
+        ib_path_rec_data { flags, reserved, path_rec }
+        rdma_ucm_conn_param {
+            qp_num, qkey, private_data, private_data_len, srq, responder_resources, initiator_depth,
+            flow_control, retry_count, rnr_retry_count, valid,
+        }
+        rdma_ucm_ud_param { qp_num, qkey, ah_attr, private_data, private_data_len, reserved }
+        rdma_ucm_ece { vendor_id, attr_mod }
+        rdma_ucm_connect { conn_param, id, reserved, ece }
+        rdma_ucm_listen { id, backlog }
+        rdma_ucm_accept { uid, conn_param, id, reserved, ece }
+        rdma_ucm_reject { id, private_data_len, reason, reserved, private_data }
+        rdma_ucm_disconnect { id }
+        rdma_ucm_init_qp_attr { response, id, qp_state }
+        rdma_ucm_notify { id, event }
+        rdma_ucm_join_ip_mcast { response, uid, addr, id }
+        rdma_ucm_join_mcast { response, uid, id, addr_size, join_flags, addr }
+        rdma_ucm_get_event { response }
+        rdma_ucm_event_resp { uid, id, event, status, param, reserved, ece }
+        rdma_ucm_set_option { optval, id, level, optname, optlen }
+        rdma_ucm_migrate_id { response, id, fd }
+        rdma_ucm_migrate_resp { events_reported }
+        sockaddr_ib {
+            sib_family, sib_pkey, sib_flowinfo, sib_addr, sib_sid, sib_sid_mask, sib_scope_id,
+        }
     }
 }
 
@@ -179,7 +224,8 @@ const GROWING: [&str; 3] = ["ibv_port_attr", "ibv_qp_ex", "verbs_context"];
 fn installed(layouts: &[Layout]) -> BTreeMap<String, usize> {
     let mut program = String::from(
         "#include <stdio.h>\n#include <infiniband/verbs.h>\n#include <infiniband/sa.h>\n\
-         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\nint main(void) {\n",
+         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\n\
+         #include <rdma/rdma_user_cm.h>\n#include <infiniband/ib.h>\nint main(void) {\n",
     );
     for Layout { name, fields, .. } in layouts {
         writeln!(program, "printf(\"{name} %zu\\n\", sizeof(struct {name}));").unwrap();
