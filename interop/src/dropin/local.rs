@@ -1,10 +1,11 @@
 //! Programs in private hosts of this machine, our library at every end.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::judge;
 use super::program::Program;
+use super::{calibrated, judge};
 use crate::matrix::Case;
 use crate::process::Process;
 use crate::world::program;
@@ -44,13 +45,22 @@ pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
 }
 
 fn run(line: &Program) -> Result<(), Fault> {
-    let mut command = Command::new(program("roce")?);
+    let roce = program("roce")?;
+    let (is_success, text) = calibrated(|| {
+        let ended =
+            Process::start(command(&roce, line), |mut command| command.spawn())?.wait(LIMIT)?;
+        Ok((ended.status.success(), ended.text))
+    })?;
+    judge(line.expects, is_success, &text)
+}
+
+fn command(roce: &Path, line: &Program) -> Command {
+    let mut command = Command::new(roce);
     command.args(["run", "--local", &line.hosts.to_string(), "--"]);
     if line.line.contains(';') {
         command.args(["sh", "-c", line.line]);
     } else {
         command.args(line.line.split_whitespace());
     }
-    let ended = Process::start(command, |mut command| command.spawn())?.wait(LIMIT)?;
-    judge(line.expects, ended.status.success(), &ended.text)
+    command
 }

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::judge;
 use super::program::{Places, Program};
+use super::{calibrated, judge};
 use crate::Fault;
 use crate::matrix::Case;
 use crate::pair::{self, Server};
@@ -40,8 +40,11 @@ fn run(world: &World, server: Server, line: &Program) -> Result<(), Fault> {
         command.args(line.line.split_whitespace()).args(address);
         command
     };
-    let ends = pair::run(world, server, ours, line.line, LIMIT)?;
-    // Some servers, such as those of READ, print no result.
-    let text = ends.each_ref().map(|end| end.text.as_str()).concat();
+    let (ends, text) = calibrated(|| {
+        let ends = pair::run(world, server, ours, line.line, LIMIT)?;
+        // Some servers, such as those of READ, print no result.
+        let text = ends.each_ref().map(|end| end.text.as_str()).concat();
+        Ok((ends, text))
+    })?;
     ends.iter().try_for_each(|end| judge(line.expects, end.is_success, &text))
 }
