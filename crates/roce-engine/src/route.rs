@@ -42,7 +42,7 @@ impl RouteError {
     }
 }
 
-/// The addresses and the mark by which the kernel chooses a route.
+/// The addresses and the traffic class by which the kernel chooses a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// The own address.

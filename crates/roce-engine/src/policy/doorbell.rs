@@ -35,8 +35,8 @@ const MAX_SHORT_BURST: u32 = 1 << 10;
 const CHECK_SHORT: Duration = Duration::from_micros(100);
 /// Interval of those checks in a long burst.
 const CHECK_LONG: Duration = Duration::from_micros(800);
-/// Pause after which a burst is a new one: a caller that comes back sooner sends what is held
-/// before the driver thread would.
+/// Pause between two posts after which the second begins a new burst. After a shorter one the caller's
+/// own post sends what is held, before a check of the driver thread does.
 const MIN_BURST_PAUSE: Duration = Duration::from_micros(120);
 /// Time after the last held request for which the driver thread keeps checking.
 const MIN_PAUSE: Duration = Duration::from_millis(1);

@@ -17,11 +17,11 @@ use crate::host::{BASE, Connection, Habit, Host, MAX_SENDS, QUEUES, REGION};
 use crate::queues::{Queue, Queues};
 use crate::wire::{Clock, Wire, WireHandle, link};
 
-/// Longest time from an arrival, the last inline round if that comes later, or from the time at which something held is due, to the round that
-/// serves it.
-const MAX_DELAY: Duration = Duration::from_millis(5);
+/// Longest time until a round serves what is due: a frame that has arrived, or something held. The time
+/// counts from the last inline round if that comes later.
+const MAX_SERVICE_DELAY: Duration = Duration::from_millis(5);
 /// The same for a frame that a program sleeps for on a descriptor, which wakes the driver thread.
-const MAX_DELAY_ASLEEP: Duration = Duration::from_micros(100);
+const MAX_SERVICE_DELAY_ASLEEP: Duration = Duration::from_micros(100);
 /// Longest time from the last post to the departure of held posts.
 const MAX_POST_HOLD: Duration = Duration::from_millis(1);
 /// Time for which nothing but timers happens at the end of a case: longer than every retry.
@@ -154,7 +154,7 @@ impl World {
         let pause = micros(self.dice.random_range(18_000..22_000));
         self.hosts[0].stopped_until = (!is_last).then_some(now + pause);
         self.change_at = if is_last { Instant::from_nanos(u64::MAX) } else { now + pause + slice };
-        self.excused_until = now + micros(200_000) + MAX_DELAY;
+        self.excused_until = now + micros(200_000) + MAX_SERVICE_DELAY;
     }
 
     /// Checks what holds at every moment.
@@ -172,11 +172,11 @@ impl World {
             let late = |at: Instant, max: Duration| now.saturating_since(at) > max;
             if let Some(at) = driver.wire.next_arrival() {
                 // A round has received as many as its budget, and the program has called since.
-                if late(at.max(driver.last_inline()), MAX_DELAY) {
+                if late(at.max(driver.last_inline()), MAX_SERVICE_DELAY) {
                     return Err(format!("host {place}: a frame of {at:?} waits at {now:?}"));
                 }
                 let since = asleep_since.map(|since| at.max(since));
-                if since.is_some_and(|since| late(since, WAKE_UP + MAX_DELAY_ASLEEP)) {
+                if since.is_some_and(|since| late(since, WAKE_UP + MAX_SERVICE_DELAY_ASLEEP)) {
                     return Err(format!(
                         "host {place}: a frame of {at:?} waits for a sleeper at {now:?}"
                     ));
@@ -188,7 +188,7 @@ impl World {
             }
             if let Some(due) = due {
                 host.counts.held_acks += 1;
-                if late(due.max(self.due[place].1), MAX_DELAY) {
+                if late(due.max(self.due[place].1), MAX_SERVICE_DELAY) {
                     return Err(format!("host {place}: due at {due:?} and held at {now:?}"));
                 }
             }

@@ -27,7 +27,7 @@ pub(super) struct Settings {
     pub(super) max_packets: usize,
 }
 
-/// Not 1: datagrams to that have rules of their own.
+/// The queue pair under test. Number 1 would not do: datagrams to that have rules of their own.
 pub(super) const QPN: Qpn = Qpn::from_be_bytes([0, 0, 2]);
 pub(super) const PD: PdHandle = PdHandle(1);
 pub(super) const SEND_CQ: CqHandle = CqHandle(1);

@@ -12,7 +12,7 @@ pub(crate) struct SharedReceiveQueue {
     init: SrqInit,
     limit: u32,
     queue: ReceiveQueue,
-    /// Queue pairs that take from it.
+    /// Number of queue pairs that take their receives from it.
     users: u32,
 }
 

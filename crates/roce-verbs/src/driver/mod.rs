@@ -3,7 +3,7 @@
 //! A round receives frames, fires timers, sends frames and delivers completions. `poll` of an empty
 //! queue runs one inline if the engine's lock is free, so no other thread has to wake up between a
 //! packet and its completion; `wait` runs rounds until an event. The driver thread, one for each
-//! device, runs them whenever the application may not. It sleeps without the devices only while
+//! shard, runs them whenever the application may not. It sleeps without the devices only while
 //! the last inline round is less than [`INLINE_RECENT`](roce_engine::policy::INLINE_RECENT) ago or a caller is in `wait`, and never
 //! while a caller may sleep on the descriptor of a completion channel, unless another polls. So every packet, timer and
 //! ACK is served whatever the application calls or omits; how soon depends on its last call:

@@ -43,7 +43,8 @@ pub(crate) struct FrameFeedback {
 const RESPONSE_FRAME_LEN: u64 = 60 << 10;
 
 impl FramesInFlight {
-    /// The train being written requests `len` bytes.
+    /// Counts the frames of the responses to a READ request of `len` bytes, which is in the train that is
+    /// being written.
     pub(crate) fn expect_response_frames(&mut self, len: u64) {
         self.response_frames += 1 + (len / RESPONSE_FRAME_LEN) as u32; // a READ request is short
     }
