@@ -43,13 +43,13 @@ pub(crate) fn append(out: &mut [u8], len: usize, more: &[u8]) -> Option<usize> {
 }
 
 /// Returns true if a path without `.`, `..` and repeated slashes is a folder of the view:
-/// `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and the like, `/dev/infiniband`, or
-/// `device/infiniband` of an interface in `/sys/class/net`.
+/// `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and the like, `/dev/infiniband`,
+/// `/sys/class/misc/rdma_cm`, or `device/infiniband` of an interface in `/sys/class/net`.
 fn is_view_folder(path: &[u8]) -> bool {
     let class = path.strip_prefix(b"/sys/class/infiniband");
     let interface = path.strip_prefix(b"/sys/class/net/");
     let interface = interface.and_then(|tail| tail.strip_suffix(b"/device/infiniband"));
-    path == b"/dev/infiniband"
+    matches!(path, b"/dev/infiniband" | b"/sys/class/misc/rdma_cm")
         || interface.is_some_and(|name| !name.contains(&b'/'))
         || class.is_some_and(|tail| matches!(tail, [] | [b'_', ..]) && !tail.contains(&b'/'))
 }
@@ -77,6 +77,7 @@ mod tests {
             ("/sys/class/infiniband/roce0/ports/1", "/tmp/v/sys/class/infiniband/roce0/ports/1"),
             ("/sys/class/infiniband_verbs/uverbs0", "/tmp/v/sys/class/infiniband_verbs/uverbs0"),
             ("/dev/infiniband/uverbs0", "/tmp/v/dev/infiniband/uverbs0"),
+            ("/sys/class/misc/rdma_cm/abi_version", "/tmp/v/sys/class/misc/rdma_cm/abi_version"),
             ("/sys/class/net/a/device/infiniband", "/tmp/v/sys/class/net/a/device/infiniband"),
             ("//sys/./class/net/../infiniband//a", "/tmp/v/sys/class/infiniband//a"),
             ("/../sys/class/infiniband/a/../b", "/tmp/v/sys/class/infiniband/a/../b"),
@@ -97,6 +98,8 @@ mod tests {
             "/sys/class/net/eth0/device/infiniband_x",
             "/sys/class/net/eth0/x/device/infiniband",
             "/dev/infiniband_x",
+            "/sys/class/misc/rdma_cm_x",
+            "/sys/class/misc",
             "/dev/null",
             "/home/sys/class/infiniband",
         ] {

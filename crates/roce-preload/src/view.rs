@@ -60,8 +60,9 @@ unsafe fn may_be_in_view(path: *const c_char) -> bool {
         *path.cast::<u8>() == b'/'
             && !matches!(*path.add(1).cast::<u8>(), b's' | b'd' | b'/' | b'.')
     };
-    // SAFETY: both end with a zero.
-    !outside && unsafe { !libc::strstr(path, c"infiniband".as_ptr()).is_null() }
+    // SAFETY: all end with a zero.
+    let has = |name: &CStr| unsafe { !libc::strstr(path, name.as_ptr()).is_null() };
+    !outside && (has(c"infiniband") || has(c"rdma_cm"))
 }
 
 /// Returns the folder of the view.
@@ -150,8 +151,7 @@ mod tests {
         for path in ["/etc/infiniband", "", "/", "/sys/class/net", "file", "/dev/null"] {
             assert!(!candidate(path), "{path}");
         }
-        for path in
-            ["/sys/class/infiniband", "//dev/infiniband", "infiniband/roce0", "../infiniband"]
+        for path in ["/sys/class/infiniband", "//dev/infiniband", "infiniband/roce0", "../rdma_cm"]
         {
             assert!(candidate(path), "{path}");
         }

@@ -1,5 +1,6 @@
 //! The interposed calls.
 
+mod channel;
 mod directory;
 mod file;
 mod glob;
