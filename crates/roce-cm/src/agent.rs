@@ -188,24 +188,39 @@ impl Agent {
 
     /// Returns the next event, if one waits.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.tables.outputs.next_event()?;
+        let event = self.take_event()?;
+        self.note_reported(&event);
+        Some(event)
+    }
+
+    /// Takes the next event to keep it for the program. Until [`note_reported`](Self::note_reported) a
+    /// request has its place in the backlog of its listener, with which it ends, and the program counts
+    /// as not told.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.tables.outputs.next_event()
+    }
+
+    /// Notes that the program has got an event from [`take_event`](Self::take_event).
+    pub fn note_reported(&mut self, event: &Event) {
         let id = event.id();
         if let Some(it) = self.tables.connections.get_mut(&id) {
             it.is_reported |=
                 matches!(event, Event::ConnectRequest { .. } | Event::ConnectResponse { .. });
-            if let Event::ConnectRequest { listener, .. } = &event {
+            if let Event::ConnectRequest { listener, .. } = event
+                && it.backlog_of.is_some()
+            {
                 it.backlog_of = None;
                 self.tables.listeners.remove_waiting(*listener);
             }
         }
-        if let Event::ServiceRequest { listener, .. } = &event
+        if let Event::ServiceRequest { listener, .. } = event
             && let Some(it) = self.tables.resolutions.get_mut(&id)
             && let ResolutionState::Received { backlog_of, .. } = &mut it.state
+            && backlog_of.is_some()
         {
             *backlog_of = None;
             self.tables.listeners.remove_waiting(*listener);
         }
-        Some(event)
     }
 
     /// Waits for requests to a port.

@@ -4,13 +4,16 @@
 //!
 //! 1. receive at most `RECEIVE_BUDGET` frames; every packet of every frame is parsed, its ICRC
 //!    checked, and passed to the endpoint (`receive.rs`);
-//! 2. fire timers;
+//! 2. fire timers; the agent of connection management takes the datagrams of the batch (`management.rs`);
 //! 3. send the packets of the endpoint, among them one ACK of the whole batch for each queue pair
 //!    (`transmit.rs`);
 //! 4. deliver completions and events.
 
+mod device_error;
 mod frame_sealer;
 mod link_pauses;
+mod management;
+mod management_calls;
 mod receive;
 mod transmit;
 mod transmit_queues;
@@ -24,6 +27,8 @@ use roce_transport::{Completion, CqHandle, Endpoint, Instant};
 use roce_wire::{Qpn, Sealing};
 
 use self::link_pauses::LinkPauses;
+use self::management::Management;
+pub use self::management::{ManagementDestination, ManagementPort};
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;
 use crate::consumer::{Consumer, Pushed};
@@ -75,6 +80,8 @@ pub struct Engine<C: Consumer> {
     last_now: Instant,
     /// Rounds since the last that received from `lo`.
     rounds_without_lo: u32,
+    /// Connection management, once the owner wants it.
+    management: Option<Box<Management>>,
 }
 
 /// The outcome of a round.
@@ -125,6 +132,7 @@ impl<C: Consumer> Engine<C> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", self.policy.doorbells.coalesced()));
         all.extend(self.pauses.counters());
+        all.extend(self.management.iter().flat_map(|it| it.agent.counters().iter()));
         all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
         let first_of_devices = all.len();
         for device in self.devices() {
@@ -178,6 +186,7 @@ impl<C: Consumer> Engine<C> {
             held: None,
             last_now: Instant::default(),
             rounds_without_lo: 0,
+            management: None,
         }
     }
 
@@ -401,7 +410,9 @@ impl<C: Consumer> Engine<C> {
     /// Returns true if another round has work now, which neither a descriptor nor a timer shows.
     /// Frames for a full interface are no such work; see [`device_timeout`](Self::device_timeout).
     pub fn is_unfinished(&self) -> bool {
-        self.endpoint.has_pending_transmit() || self.has_local_backlog()
+        self.endpoint.has_pending_transmit()
+            || self.has_local_backlog()
+            || self.management.as_ref().is_some_and(|it| it.has_unsent())
     }
 
     /// Returns when the devices need a call although no descriptor is readable.
@@ -430,20 +441,6 @@ impl<C: Consumer> Engine<C> {
     pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         let of_lo = self.lo.iter().flat_map(|lo| lo.wait_fds());
         self.wire.wait_fds().into_iter().chain(of_lo).collect()
-    }
-}
-
-/// Counts and logs an error of a device. The protocol's own timers decide when a request fails.
-fn note_device_error(
-    drops: &mut BTreeMap<&'static str, u64>,
-    name: &'static str,
-    error: &io::Error,
-) {
-    let count = drops.entry(name).or_default();
-    *count += 1;
-    // Powers of two: the first error is logged at once, many of them rarely.
-    if count.is_power_of_two() {
-        tracing::warn!(count, %error, "{name}");
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`Consumer`] | completion queues, asynchronous events, published counters |
 //! | [`Observer`](roce_transport::Observer) | traces and probes |
 //! | [`Kernel`] | the kernel's routes and neighbours |
+//! | [`ManagementPort`] | events of connection management, and the paths to its peers |
 //!
 //! Engines of one device have the same regions, and bindings of memory windows in common. Those are behind
 //! the only lock, which is held for one access or one binding and waits for nothing else. An engine that
@@ -40,7 +41,7 @@ mod window_table;
 
 pub use consumer::{Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
-pub use engine::{Engine, EngineParts, RoundOutcome};
+pub use engine::{Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome};
 pub use gid_table::{GidEntry, GidTable, GidType};
 pub use kernel::Kernel;
 pub use key_hasher::KeyHasher;

@@ -135,6 +135,8 @@ drop_reasons! {
     BadPkey bad_pkey,
     BadQkey bad_qkey,
     OutOfBuffer out_of_buffer,
+    ManagementLength management_length,
+    ManagementFull management_full,
     WrongSource wrong_source,
     WrongDestination wrong_destination,
     CnpIgnored rp_cnp_ignored,

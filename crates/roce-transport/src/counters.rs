@@ -67,6 +67,10 @@ counters! {
     bad_qkey,
     /// Dropped: a datagram or UC message for which no receive is posted.
     out_of_buffer,
+    /// Dropped: to queue pair 1 of the device's own, and not of 256 bytes.
+    management_length,
+    /// Dropped: to queue pair 1 of the device's own, in a batch with too many of them.
+    management_full,
     /// UC messages received whole, WRITEs included, of which nothing else tells.
     uc_rcvd_msgs,
     /// UC messages dropped: a packet was missing, or the message could not be placed.

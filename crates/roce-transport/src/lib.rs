@@ -58,7 +58,10 @@ pub use completion::{Completion, CompletionOperation, CompletionStatus};
 pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
 pub use destination::Destination;
-pub use endpoint::{Endpoint, MAX_GROUP_MEMBERS, MAX_GROUPS, Transmit, TransmitLimits};
+pub use endpoint::{
+    Endpoint, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram,
+    Transmit, TransmitLimits,
+};
 pub use error::{ApiMisuse, AttachError, ModifyError, ModifySrqError, PostError};
 pub use event::{AsyncEvent, EventSource};
 pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};

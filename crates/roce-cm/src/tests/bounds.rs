@@ -77,6 +77,28 @@ fn a_full_backlog_drops_requests_until_the_program_takes_one() {
 }
 
 #[test]
+fn a_request_that_is_kept_for_the_program_stays_in_the_backlog_until_the_program_has_it() {
+    for make in [req, sidr_req] {
+        let mut agent = agent(1);
+        let full = Disposition::Dropped(DropReason::BacklogFull);
+        handle(&mut agent, make(1));
+        let event = agent.take_event().unwrap();
+        assert_eq!(handle(&mut agent, make(2)), full);
+        agent.note_reported(&event);
+        // Once is enough.
+        agent.note_reported(&event);
+        assert_eq!(handle(&mut agent, make(2)), Disposition::Handled);
+        assert_eq!(handle(&mut agent, make(3)), full);
+        // The request of the listener that ends is refused, though it was taken from the agent.
+        agent.take_event().unwrap();
+        agent.close_listener(NOW, crate::ListenerHandle(0));
+        agent.close_listener(NOW, crate::ListenerHandle(1));
+        let usage = agent.usage();
+        assert_eq!((usage.connections + usage.resolutions, usage.unanswered_requests), (1, 1));
+    }
+}
+
+#[test]
 fn a_request_that_the_program_has_taken_is_not_in_the_backlog() {
     let mut agent = agent(1);
     let full = Disposition::Dropped(DropReason::BacklogFull);

@@ -7,9 +7,11 @@ use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant, Memory, Observer};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
 
+use super::Engine;
+use super::device_error::note_device_error;
 use super::link_pauses::LinkPauses;
+use super::management::ManagementParts;
 use super::transmit_queues::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
-use super::{Engine, note_device_error};
 use crate::consumer::Consumer;
 use crate::gid_table::GidTable;
 
@@ -27,6 +29,20 @@ impl<C: Consumer> Engine<C> {
         }
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
+        }
+        if let Some(management) = &mut self.management {
+            management.run(
+                now,
+                &mut ManagementParts {
+                    endpoint: &mut self.endpoint,
+                    paths: &self.paths,
+                    wire: &mut *self.wire,
+                    has_lo: self.lo.is_some(),
+                    lo_queue: &mut self.lo_queue,
+                    drops: &mut self.drops,
+                    identification: &mut self.identification,
+                },
+            );
         }
         received
     }

@@ -1,14 +1,16 @@
 //! The sending half of a round: the endpoint writes frames, which are sealed and queued.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 
 use roce_io::{DeviceCapabilities, FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Memory, Observer, TransmitLimits};
 
+use super::Engine;
+use super::device_error::note_device_error;
 use super::frame_sealer::FrameSealer;
-use super::transmit_queues::{LO_QUEUE, LOOPBACK_QUEUE, LocalFrame, MAX_LOCAL_FRAMES, WIRE_QUEUE};
-use super::{Engine, note_device_error};
+use super::transmit_queues::{
+    LO_QUEUE, LOOPBACK_QUEUE, LocalFrame, MAX_LOCAL_FRAMES, WIRE_QUEUE, transmit_queue,
+};
 use crate::consumer::Consumer;
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::Via;
@@ -113,22 +115,6 @@ impl<C: Consumer> Engine<C> {
             note_device_error(&mut self.drops, "loopback_transmit_error", &error);
         }
     }
-}
-
-/// Sends the frames of a queue, as far as a device takes them.
-fn transmit_queue(
-    device: &mut dyn FrameDevice,
-    queue: &mut VecDeque<LocalFrame>,
-) -> io::Result<()> {
-    if queue.is_empty() && !device.has_unsent() {
-        return Ok(());
-    }
-    device.transmit(&mut |slot| {
-        let (frame, outgoing) = queue.pop_front()?;
-        slot[..frame.len()].copy_from_slice(&frame);
-        Some(outgoing)
-    })?;
-    Ok(())
 }
 
 /// The parts of the engine that a batch of frames to send needs.
@@ -245,6 +231,7 @@ fn fits(outgoing: TxFrame, limits: DeviceCapabilities) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::net::{IpAddr, Ipv4Addr};
     use std::os::fd::BorrowedFd;
     use std::sync::Arc;

@@ -1,7 +1,10 @@
 //! The transmit queues of an engine. Each of them stops, when it is full, the queue pairs whose packets
 //! leave through it, and no others.
 
-use roce_io::TxFrame;
+use std::collections::VecDeque;
+use std::io;
+
+use roce_io::{FrameDevice, TxFrame};
 use roce_transport::TransmitQueue;
 
 /// The slots of the interface.
@@ -19,3 +22,19 @@ pub(super) const MAX_LOCAL_FRAMES: usize = 16;
 
 /// A frame for an address of this host.
 pub(super) type LocalFrame = (Vec<u8>, TxFrame);
+
+/// Sends the frames of a queue, as far as a device takes them.
+pub(super) fn transmit_queue(
+    device: &mut dyn FrameDevice,
+    queue: &mut VecDeque<LocalFrame>,
+) -> io::Result<()> {
+    if queue.is_empty() && !device.has_unsent() {
+        return Ok(());
+    }
+    device.transmit(&mut |slot| {
+        let (frame, outgoing) = queue.pop_front()?;
+        slot[..frame.len()].copy_from_slice(&frame);
+        Some(outgoing)
+    })?;
+    Ok(())
+}

@@ -1,6 +1,8 @@
 //! All queue pairs of a device, and the interface of the driver.
 
 mod frame_cost;
+mod management;
+mod management_queue;
 mod multicast;
 mod multicast_groups;
 pub(crate) mod peer_window;
@@ -17,6 +19,7 @@ pub(crate) mod timer_queue;
 mod transmit;
 mod wait_queue;
 
+pub use management_queue::{MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram};
 pub use multicast_groups::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 pub use transmit::{Transmit, TransmitLimits};
 
@@ -25,6 +28,7 @@ use std::hash::BuildHasherDefault;
 
 use roce_wire::{Packet, Qpn, Verified};
 
+use self::management_queue::ManagementQueue;
 use self::multicast_groups::MulticastGroups;
 use self::qpn_hash::QpnHasher;
 use self::queue_pair::QueuePair;
@@ -123,6 +127,7 @@ pub struct Endpoint<O: Observer = ()> {
     scheduler: Scheduler,
     srqs: SrqTable,
     groups: MulticastGroups,
+    management: ManagementQueue,
     time: RunningTime,
 }
 
@@ -155,6 +160,7 @@ impl<O: Observer> Endpoint<O> {
             scheduler: Scheduler::default(),
             srqs: SrqTable::default(),
             groups: MulticastGroups::default(),
+            management: ManagementQueue::default(),
             time: RunningTime::default(),
         }
     }
@@ -179,7 +185,7 @@ impl<O: Observer> Endpoint<O> {
         if qpn.get() == 0 || qpn == Qpn::MULTICAST {
             return Err(ApiMisuse::ReservedQpn(qpn));
         }
-        if self.by_qpn.contains_key(&qpn) {
+        if self.by_qpn.contains_key(&qpn) || (qpn == Qpn::GSI && self.management.is_open()) {
             return Err(ApiMisuse::QpExists(qpn));
         }
         init.cap.validate()?;
@@ -369,7 +375,7 @@ impl<O: Observer> Endpoint<O> {
         memory: &mut impl Memory,
     ) {
         let (qpn, group) = (packet.headers().bth.dest_qp, packet.destination());
-        if qpn != Qpn::MULTICAST || !self.has_members(group) {
+        if qpn != Qpn::MULTICAST || self.groups.members(group).is_empty() {
             let time = self.advance(now);
             let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
             return cx.dropped(packet.headers().bth.psn, DropReason::UnknownQp);
@@ -392,8 +398,7 @@ impl<O: Observer> Endpoint<O> {
     ) {
         let time = self.advance(now);
         let Some(Call { index, slot, scheduler, srqs, mut cx }) = self.call(now, qpn) else {
-            let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
-            return cx.dropped(packet.headers().bth.psn, DropReason::UnknownQp);
+            return self.handle_without_queue_pair(qpn, now, packet);
         };
         slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
         if let Some(srq) = slot.srq
@@ -403,6 +408,24 @@ impl<O: Observer> Endpoint<O> {
         }
         scheduler.on_input(index, slot, cx.feedback, time);
         scheduler.debug_assert_timed(slot);
+    }
+
+    /// Handles a packet to a number that no queue pair has.
+    #[cold]
+    fn handle_without_queue_pair(&mut self, qpn: Qpn, now: Instant, packet: &Packet<'_, Verified>) {
+        let (psn, time) = (packet.headers().bth.psn, self.advance(now));
+        let kept = match qpn == Qpn::GSI && self.management.is_open() {
+            true => self.management.push(packet),
+            false => Err(DropReason::UnknownQp),
+        };
+        let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
+        match kept {
+            Ok(()) => {
+                cx.counters().rcvd_pkts += 1;
+                cx.out.observer.packet_accepted(now, qpn, psn);
+            }
+            Err(cause) => cx.dropped(psn, cause),
+        }
     }
 
     /// Fires the timers that are due at `now`. Packets that have arrived are handled first, or a

@@ -106,6 +106,12 @@ impl QpParams {
 /// The default partition key without its membership bit.
 const DEFAULT_PARTITION: u16 = 0x7fff;
 
+/// Returns true for the partition key of the default partition, of full or limited members.
+#[inline]
+pub(crate) const fn is_of_default_partition(partition_key: u16) -> bool {
+    partition_key & DEFAULT_PARTITION == DEFAULT_PARTITION
+}
+
 /// The number of RNR retries that means "infinite" in verbs.
 //= also rc-rnr-retries
 const RNR_RETRY_FOREVER: u8 = 7;
@@ -187,7 +193,7 @@ impl QpContext {
         }
         //= rule qp-partition: InfiniBand 9.6; rxe_recv.c: check_keys; rxe_verbs.h: pkey_match
         //# A packet of another partition is dropped.
-        if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
+        if !is_of_default_partition(bth.partition_key) {
             return Err(DropReason::BadPkey);
         }
         Ok(())

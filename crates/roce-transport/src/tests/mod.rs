@@ -3,6 +3,7 @@
 
 mod congestion;
 mod delayed_ack;
+mod management;
 mod nak_flood;
 mod owed_ack;
 mod reordering;

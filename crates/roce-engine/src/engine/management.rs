@@ -1,0 +1,277 @@
+//! Connection management in a round: queue pair 1 belongs to the engine.
+//!
+//! After a batch of received packets the [`Agent`] takes the management datagrams of the batch, fires its
+//! timers, and hands out datagrams and events. Its datagrams go out as frames of the engine's own: they
+//! belong to no queue pair, and those to this host leave over `lo`, where every process gets one.
+//!
+//! A datagram to an address whose path is not known waits while the owner of the engine resolves it, without
+//! blocking a round: the [`ManagementPort`] takes the request, and
+//! [`Engine::set_management_path`](crate::Engine::set_management_path) brings the answer. The agent repeats what is dropped meanwhile.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use roce_cm::{Agent, DatagramAddresses, Disposition, Event, Transmit};
+use roce_io::{FrameDevice, TxFrame};
+use roce_transport::{Endpoint, Instant, Observer, PathHandle};
+use roce_wire::{
+    Bth, Deth, GSI_Q_KEY, Headers, ICRC_LEN, Psn, Qpn, UdpChecksum, opcode, source_port_for,
+};
+
+use super::device_error::note_device_error;
+use super::transmit_queues::{LocalFrame, MAX_LOCAL_FRAMES, transmit_queue};
+use crate::path_table::{PathEntry, PathTable, Via};
+
+/// Most datagrams that wait for the path to one destination.
+const MAX_WAITING: usize = 8;
+/// Most datagrams that wait for paths.
+const MAX_ALL_WAITING: usize = 256;
+/// Most paths that are kept.
+const MAX_PATHS: usize = 1024;
+/// Most datagrams of one round, and most frames that wait for the interface.
+const TRANSMIT_BUDGET: usize = 64;
+
+/// What the connection management of an engine needs of its owner. Both calls come in a round, with whatever
+/// lock is held around it: they never wait.
+pub trait ManagementPort: Send {
+    /// Takes an event of the agent. Once the program has it, [`Agent::note_reported`] is due.
+    fn push_event(&mut self, event: Event);
+
+    /// Asks for a path, which [`Engine::set_management_path`](crate::Engine::set_management_path) brings.
+    fn resolve(&mut self, destination: ManagementDestination);
+}
+
+/// What the path of a management datagram follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ManagementDestination {
+    /// The own address.
+    pub local: IpAddr,
+    /// The address of the peer.
+    pub remote: IpAddr,
+    /// Traffic class.
+    pub traffic_class: u8,
+}
+
+impl ManagementDestination {
+    fn of(transmit: &Transmit) -> Self {
+        let DatagramAddresses { local, remote } = transmit.addresses;
+        Self { local, remote, traffic_class: transmit.traffic_class }
+    }
+}
+
+/// The connection management of an engine.
+pub(super) struct Management {
+    pub(super) agent: Agent,
+    port: Box<dyn ManagementPort>,
+    paths: HashMap<ManagementDestination, ManagementPath>,
+    /// Datagrams that wait for a path.
+    waiting: usize,
+    /// Frames for the interface.
+    frames: VecDeque<LocalFrame>,
+    psn: Psn,
+    /// Datagrams sent, by which uses of paths are ordered.
+    sent: u64,
+}
+
+/// The path to a destination.
+enum ManagementPath {
+    /// It is being resolved.
+    Awaited(VecDeque<Transmit>),
+    Known {
+        handle: PathHandle,
+        /// Number of the last datagram over it.
+        used: u64,
+    },
+}
+
+/// The parts of the engine that its connection management needs.
+pub(super) struct ManagementParts<'a, O: Observer> {
+    pub(super) endpoint: &'a mut Endpoint<O>,
+    pub(super) paths: &'a PathTable,
+    pub(super) wire: &'a mut dyn FrameDevice,
+    pub(super) has_lo: bool,
+    pub(super) lo_queue: &'a mut VecDeque<LocalFrame>,
+    pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
+    pub(super) identification: &'a mut u16,
+}
+
+impl<O: Observer> ManagementParts<'_, O> {
+    fn drop_for(&mut self, why: &'static str, count: usize) {
+        *self.drops.entry(why).or_default() += count as u64;
+    }
+}
+
+/// Converts the engine's time to that of the agent.
+pub(super) fn agent_time(now: Instant) -> Duration {
+    Duration::from_nanos(now.as_nanos())
+}
+
+impl Management {
+    pub(super) fn new(agent: Agent, port: Box<dyn ManagementPort>) -> Self {
+        Self {
+            agent,
+            port,
+            paths: HashMap::new(),
+            waiting: 0,
+            frames: VecDeque::new(),
+            psn: Psn::ZERO,
+            sent: 0,
+        }
+    }
+
+    /// Returns true if datagrams wait for the next round, and not for the interface or a path.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.frames.len() < TRANSMIT_BUDGET && self.agent.has_transmit()
+    }
+
+    /// Takes the answer about a path, and sends what waits for it. Returns a path that is not used any more.
+    pub(super) fn set_path<O: Observer>(
+        &mut self,
+        destination: ManagementDestination,
+        path: Option<PathHandle>,
+        parts: &mut ManagementParts<'_, O>,
+    ) -> Option<PathHandle> {
+        let (waiting, mut given_back) = match self.paths.remove(&destination) {
+            Some(ManagementPath::Awaited(waiting)) => (waiting, None),
+            Some(ManagementPath::Known { handle, .. }) => (VecDeque::new(), Some(handle)),
+            None => (VecDeque::new(), None),
+        };
+        self.waiting -= waiting.len();
+        let Some(handle) = path else {
+            parts.drop_for("cm_no_path", waiting.len());
+            return given_back;
+        };
+        self.paths.insert(destination, ManagementPath::Known { handle, used: self.sent });
+        for transmit in waiting {
+            self.send(transmit, parts);
+        }
+        self.flush(parts);
+        if self.paths.len() > MAX_PATHS {
+            given_back = given_back.or_else(|| self.forget_oldest());
+        }
+        given_back
+    }
+
+    /// Passes the datagrams of a batch to the agent, fires its timers, and takes what it hands out.
+    #[cold]
+    pub(super) fn run<O: Observer>(&mut self, now: Instant, parts: &mut ManagementParts<'_, O>) {
+        let time = agent_time(now);
+        while let Some(datagram) = parts.endpoint.poll_management() {
+            let addresses = DatagramAddresses { local: datagram.local, remote: datagram.remote };
+            // The agent counts what it drops. Of a stray, which may belong to another process of this host,
+            // that process has got a copy.
+            let _: Disposition = self.agent.handle_datagram(time, addresses, &datagram.payload[..]);
+        }
+        if self.agent.poll_timeout().is_some_and(|at| at <= time) {
+            self.agent.handle_timeout(time);
+        }
+        for _ in 0..TRANSMIT_BUDGET {
+            if self.frames.len() >= TRANSMIT_BUDGET {
+                break;
+            }
+            let Some(transmit) = self.agent.poll_transmit() else { break };
+            self.send(transmit, parts);
+        }
+        self.flush(parts);
+        while let Some(event) = self.agent.take_event() {
+            self.port.push_event(event);
+        }
+    }
+
+    /// Makes a frame of a datagram if its path is known.
+    fn send<O: Observer>(&mut self, transmit: Transmit, parts: &mut ManagementParts<'_, O>) {
+        let destination = ManagementDestination::of(&transmit);
+        match self.paths.get_mut(&destination) {
+            Some(ManagementPath::Known { handle, used }) => {
+                *used = self.sent + 1;
+                match parts.paths.find(*handle) {
+                    Some(entry) => self.send_over(entry, &transmit, parts),
+                    // Cannot happen: the engine is a user of the path.
+                    None => parts.drop_for("cm_no_path", 1),
+                }
+            }
+            Some(ManagementPath::Awaited(waiting))
+                if waiting.len() < MAX_WAITING && self.waiting < MAX_ALL_WAITING =>
+            {
+                waiting.push_back(transmit);
+                self.waiting += 1;
+            }
+            None if self.waiting < MAX_ALL_WAITING => {
+                let waiting = VecDeque::from([transmit]);
+                self.paths.insert(destination, ManagementPath::Awaited(waiting));
+                self.waiting += 1;
+                self.port.resolve(destination);
+            }
+            _ => parts.drop_for("cm_no_path", 1),
+        }
+    }
+
+    fn send_over<O: Observer>(
+        &mut self,
+        entry: &PathEntry,
+        transmit: &Transmit,
+        parts: &mut ManagementParts<'_, O>,
+    ) {
+        let Some(frame) = self.frame(entry, transmit, *parts.identification) else {
+            return parts.drop_for("drop_unsealable", 1);
+        };
+        *parts.identification = parts.identification.wrapping_add(1);
+        match entry.via {
+            Via::Interface | Via::Group => self.frames.push_back(frame),
+            Via::ThisHost if parts.lo_queue.len() >= MAX_LOCAL_FRAMES + TRANSMIT_BUDGET => {
+                parts.drop_for("drop_no_room", 1);
+            }
+            Via::ThisHost if parts.has_lo => parts.lo_queue.push_back(frame),
+            Via::ThisHost => parts.drop_for("drop_no_loopback_interface", 1),
+            Via::NoRoute => parts.drop_for("drop_no_route", 1),
+        }
+    }
+
+    /// Sends the frames for the interface, as far as it takes them.
+    fn flush<O: Observer>(&mut self, parts: &mut ManagementParts<'_, O>) {
+        if let Err(error) = transmit_queue(parts.wire, &mut self.frames) {
+            note_device_error(parts.drops, "wire_transmit_error", &error);
+        }
+    }
+
+    /// Returns the frame of a datagram.
+    //= rule gsi-sent-datagrams: InfiniBand, clause not known; rxe_resp.c: send_data_in
+    //# A packet from queue pair 1 has 256 bytes, always: rxe's own queue pair 1 fails of a longer one.
+    fn frame(
+        &mut self,
+        entry: &PathEntry,
+        transmit: &Transmit,
+        identification: u16,
+    ) -> Option<LocalFrame> {
+        let bth = Bth::new(opcode::UD_SEND_ONLY, Qpn::GSI, self.psn);
+        let deth = Some(Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI });
+        let headers = Headers { deth, ..Headers::new(bth) };
+        let headroom = entry.sealer.len();
+        let payload = &transmit.datagram[..];
+        let at = headroom + headers.len();
+        let len = at + payload.len() + ICRC_LEN;
+        let mut frame = vec![0; len];
+        frame[at..at + payload.len()].copy_from_slice(payload);
+        let segment_len = headers.emit_around(&mut frame[headroom..], payload.len());
+        let source_port = source_port_for(Qpn::GSI, Qpn::GSI, entry.flow_label());
+        let sealer = &entry.sealer;
+        sealer
+            .seal(source_port, identification, &mut frame, segment_len, UdpChecksum::Zero)
+            .ok()?;
+        self.psn = self.psn.advanced_by(1);
+        self.sent += 1;
+        Some((frame, TxFrame::single(len)))
+    }
+
+    /// Removes the path that was not used for the longest time.
+    fn forget_oldest(&mut self) -> Option<PathHandle> {
+        let known = self.paths.iter().filter_map(|(destination, path)| match path {
+            ManagementPath::Known { handle, used } => Some((*used, *destination, *handle)),
+            ManagementPath::Awaited(_) => None,
+        });
+        let (_, destination, handle) = known.min_by_key(|(used, ..)| *used)?;
+        self.paths.remove(&destination);
+        Some(handle)
+    }
+}

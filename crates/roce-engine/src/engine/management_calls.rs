@@ -1,0 +1,70 @@
+//! Calls on connection management.
+
+use std::time::Duration;
+
+use roce_cm::Agent;
+use roce_transport::{ApiMisuse, Instant, PathHandle};
+use roce_wire::Qpn;
+
+use super::Engine;
+use super::management::{
+    Management, ManagementDestination, ManagementParts, ManagementPort, agent_time,
+};
+use crate::consumer::Consumer;
+
+impl<C: Consumer> Engine<C> {
+    /// Makes queue pair 1 the engine's own, whose datagrams the agent exchanges. The caller lets the filters
+    /// pass them: see [`set_numbers`](Self::set_numbers).
+    ///
+    /// # Errors
+    /// [`ApiMisuse::QpExists`] if a queue pair has the number 1, or the engine has an agent.
+    pub fn manage_connections(
+        &mut self,
+        agent: Agent,
+        port: Box<dyn ManagementPort>,
+    ) -> Result<(), ApiMisuse> {
+        if self.management.is_some() {
+            return Err(ApiMisuse::QpExists(Qpn::GSI));
+        }
+        self.endpoint.take_management()?;
+        self.management = Some(Box::new(Management::new(agent, port)));
+        Ok(())
+    }
+
+    /// Returns the agent, if the engine has one. A round must follow whatever makes it send.
+    pub fn agent(&mut self) -> Option<&mut Agent> {
+        self.management.as_mut().map(|it| &mut it.agent)
+    }
+
+    /// Returns the time of the agent as of the last round or [`set_now`](Self::set_now).
+    pub fn agent_now(&self) -> Duration {
+        agent_time(self.last_now)
+    }
+
+    /// Returns when the agent has work, if it has a timer.
+    pub fn management_timeout(&self) -> Option<Instant> {
+        let at = self.management.as_ref()?.agent.poll_timeout()?;
+        Some(Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Brings the path that was [asked for](ManagementPort::resolve), or `None` if there is none, and sends what
+    /// waits for it. The engine is the path's user until it gives a path back: what this returns, if
+    /// anything, is one that it does not use any more.
+    pub fn set_management_path(
+        &mut self,
+        destination: ManagementDestination,
+        path: Option<PathHandle>,
+    ) -> Option<PathHandle> {
+        let Some(management) = &mut self.management else { return path };
+        let mut parts = ManagementParts {
+            endpoint: &mut self.endpoint,
+            paths: &self.paths,
+            wire: &mut *self.wire,
+            has_lo: self.lo.is_some(),
+            lo_queue: &mut self.lo_queue,
+            drops: &mut self.drops,
+            identification: &mut self.identification,
+        };
+        management.set_path(destination, path, &mut parts)
+    }
+}
