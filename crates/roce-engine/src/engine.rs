@@ -27,8 +27,8 @@ use roce_transport::{Completion, CqHandle, Endpoint, Instant};
 use roce_wire::{Qpn, Sealing};
 
 use self::link_pauses::LinkPauses;
-use self::management::Management;
-pub use self::management::{ManagementDestination, ManagementPort};
+use self::management::{Management, ManagementParts};
+pub use self::management::{ManagementDestination, ManagementPort, StrayDatagram};
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;
 use crate::consumer::{Consumer, Pushed};
@@ -395,6 +395,20 @@ impl<C: Consumer> Engine<C> {
         is_awaited
             && !self.endpoint.has_completions()
             && self.policy.silent_reply.holds(now, completion)
+    }
+
+    /// Returns connection management, if there is any, and the parts that it needs.
+    fn management_parts(&mut self) -> (Option<&mut Management>, ManagementParts<'_, C::Observer>) {
+        let parts = ManagementParts {
+            endpoint: &mut self.endpoint,
+            paths: &self.paths,
+            wire: &mut *self.wire,
+            has_lo: self.lo.is_some(),
+            lo_queue: &mut self.lo_queue,
+            drops: &mut self.drops,
+            identification: &mut self.identification,
+        };
+        (self.management.as_deref_mut(), parts)
     }
 
     /// Returns true if frames wait to be sent.

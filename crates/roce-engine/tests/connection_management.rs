@@ -14,11 +14,11 @@ use roce_cm::{
 use roce_engine::policy::Cause;
 use roce_engine::{
     Consumer, Engine, EngineParts, GidTable, ManagementDestination, ManagementPort, NextHop,
-    PathEntry, PlainRegion, Pushed,
+    PathEntry, PlainRegion, Pushed, StrayDatagram,
 };
 use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant};
-use roce_wire::management::PortSpace;
+use roce_wire::management::{PortSpace, RejectReason};
 use roce_wire::{Frame, MacAddr, OuterHeaders, Qpn};
 
 /// Takes no completion and no event.
@@ -98,11 +98,17 @@ impl FrameDevice for Interface {
 struct Port {
     events: Arc<Mutex<VecDeque<Event>>>,
     wanted: Arc<Mutex<VecDeque<ManagementDestination>>>,
+    strays: Arc<Mutex<VecDeque<StrayDatagram>>>,
 }
 
 impl ManagementPort for Port {
     fn push_event(&mut self, event: Event) {
         self.events.lock().unwrap().push_back(event);
+    }
+    fn push_stray(&mut self, stray: StrayDatagram) -> bool {
+        let mut strays = self.strays.lock().unwrap();
+        strays.push_back(stray);
+        strays.len() <= 4
     }
     fn resolve(&mut self, destination: ManagementDestination) {
         self.wanted.lock().unwrap().push_back(destination);
@@ -230,6 +236,21 @@ fn two_engines_connect_and_disconnect() {
     assert_eq!(hosts[0].event(), Some(Event::Disconnected { id: active }));
     assert_eq!((hosts[0].counter("cm_sent"), hosts[1].counter("cm_sent")), (3, 2));
     assert_eq!(hosts[0].counter("cm_resent") + hosts[1].counter("cm_resent"), 0);
+}
+
+#[test]
+fn a_request_without_listener_is_refused_when_the_owner_says_that_it_is_no_other_processs() {
+    let mut hosts = pair();
+    let now = Instant::from_nanos(1000);
+    let remote = hosts[1].address;
+    hosts[0].connect(now, remote, 7);
+    settle(now, &mut hosts);
+    assert_eq!(hosts[0].event(), None);
+    let stray = hosts[1].port.strays.lock().unwrap().pop_front().expect("a stray");
+    hosts[1].engine.answer_stray(&stray);
+    settle(now, &mut hosts);
+    let Some(Event::Rejected { reason, .. }) = hosts[0].event() else { panic!("not refused") };
+    assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
 }
 
 //= test gsi-sent-datagrams

@@ -167,6 +167,18 @@ impl Device {
         Self::context_of(driver)
     }
 
+    /// Returns a context of the interface's device, whatever its configuration is; `None` if this process has not
+    /// opened it.
+    pub(crate) fn opened(interface: &str) -> Result<Option<Self>, Error> {
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+        let index = interfaces()?.into_iter().find(|it| it.name == interface).map(|it| it.index);
+        let driver = {
+            let open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
+            index.and_then(|index| open.get(&(namespace, index))?.upgrade())
+        };
+        driver.map(Self::context_of).transpose()
+    }
+
     /// Makes a context of a device that is open.
     fn context_of(driver: Arc<Driver>) -> Result<Self, Error> {
         let events = Arc::new(EventQueue::new()?);
@@ -174,7 +186,7 @@ impl Device {
         Ok(Self { driver, events })
     }
 
-    fn driver(&self) -> &Arc<Driver> {
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }
 

@@ -9,7 +9,7 @@ use roce_engine::{Consumer, KeyHasher, OwnNumbers, Pushed, Region};
 use roce_transport::{
     AsyncEvent, AtomicChange, Completion, CqHandle, EventSource, Instant, MemoryFault, SrqHandle,
 };
-use roce_wire::PayloadCrc;
+use roce_wire::{PathMtu, PayloadCrc};
 
 use crate::completion_queue;
 use crate::counter_file::{self, SharedCounterFile};
@@ -46,6 +46,16 @@ pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
     let multicast = engine.endpoint.has_groups();
     engine.set_numbers(OwnNumbers { blocks, general_services, multicast })
+}
+
+/// Tells the agent of connection management the addresses and the path MTU of its device.
+pub(crate) fn update_agent(engine: &mut Engine, path_mtu: Option<PathMtu>) {
+    let usable = engine.gids.rows().iter().filter(|row| row.usable);
+    let addresses = usable.map(|row| row.gid.ip()).collect();
+    if let Some(agent) = engine.agent() {
+        agent.set_local_addresses(addresses);
+        agent.set_path_mtu(path_mtu.unwrap_or(PathMtu::B256));
+    }
 }
 
 /// Bits of a shared receive queue's name that are its number in its shard.

@@ -49,6 +49,7 @@
 mod address_handle;
 mod background_thread;
 mod channel;
+pub mod cm;
 mod completion_queue;
 mod connect;
 mod counter_file;

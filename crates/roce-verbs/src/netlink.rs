@@ -115,6 +115,24 @@ impl Netlink {
         })
     }
 
+    /// Returns the interface over which an address is reached from any source, and the address that the
+    /// kernel prefers there. `None` where there is no route.
+    pub(crate) fn interface_to(
+        &mut self,
+        interface: Option<u32>,
+        destination: IpAddr,
+    ) -> io::Result<Option<(u32, Option<IpAddr>)>> {
+        let mut query = RouteMessage::default();
+        query.header.address_family = family_of(destination);
+        query.header.destination_prefix_length = if destination.is_ipv4() { 32 } else { 128 };
+        query.attributes = vec![RouteAttribute::Destination(destination.into())];
+        query.attributes.extend(interface.map(RouteAttribute::Oif));
+        Ok(match self.request_one(RouteNetlinkMessage::GetRoute(query))? {
+            Some(RouteNetlinkMessage::NewRoute(route)) => interface_of(&route),
+            _ => None,
+        })
+    }
+
     /// Returns the entry for an address on an interface's link.
     pub(crate) fn neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<Neighbour> {
         let query = neighbour_message(interface, address);
@@ -305,6 +323,23 @@ fn route_of(route: &RouteMessage, destination: IpAddr) -> Option<Route> {
         _ => None,
     });
     Some(Route::NextHop { interface, address: gateway.unwrap_or(destination) })
+}
+
+/// Returns the interface of a route, and the source address that the kernel prefers.
+fn interface_of(route: &RouteMessage) -> Option<(u32, Option<IpAddr>)> {
+    if !matches!(route.header.kind, RouteType::Unicast | RouteType::Local | RouteType::Anycast) {
+        return None;
+    }
+    let interface = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(interface) => Some(*interface),
+        _ => None,
+    })?;
+    let source = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::PrefSource(RouteAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
+        RouteAttribute::PrefSource(RouteAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+        _ => None,
+    });
+    Some((interface, source))
 }
 
 fn neighbour_of(entry: &NeighbourMessage) -> Neighbour {

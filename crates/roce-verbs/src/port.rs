@@ -126,6 +126,13 @@ impl Port {
         self.with_current(|now| PathMtu::for_netdev_mtu(now.mtu))
     }
 
+    /// Returns the largest path MTU of connections that connection management makes.
+    //= rule cm-path-mtu: include/rdma/ib_addr.h: iboe_get_mtu
+    //# The path MTU of a connection leaves 96 bytes of the interface's MTU for headers.
+    pub(crate) fn connection_mtu(&self) -> Option<PathMtu> {
+        self.with_current(|now| connection_mtu_for(now.mtu))
+    }
+
     pub(crate) fn attributes(&self, gid_table_len: usize) -> PortAttributes {
         self.with_current(|now| now.attributes(gid_table_len))
     }
@@ -202,6 +209,13 @@ impl PortChange {
     }
 }
 
+/// Bytes of headers that connection management leaves room for beyond those of the port's path MTU.
+const FURTHER_HEADERS: u32 = 16;
+
+fn connection_mtu_for(netdev_mtu: u32) -> Option<PathMtu> {
+    PathMtu::for_netdev_mtu(netdev_mtu.saturating_sub(FURTHER_HEADERS))
+}
+
 fn mac_of(interface: &InterfaceInfo) -> MacAddr {
     MacAddr(interface.mac.unwrap_or_default())
 }
@@ -222,4 +236,18 @@ pub(crate) fn attributes_of(interface: &InterfaceInfo, gid_table_len: usize) -> 
 /// Returns the GID table of an interface.
 pub(crate) fn gids_of(interface: &InterfaceInfo) -> GidTable {
     GidTable::of(mac_of(interface), &addresses_of(interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= test cm-path-mtu
+    #[test]
+    fn the_path_mtu_of_connections_leaves_room_for_96_bytes_of_headers() {
+        let limits = [(351, None), (352, Some(256)), (4191, Some(2048)), (4192, Some(4096))];
+        for (netdev, expected) in limits {
+            assert_eq!(connection_mtu_for(netdev).map(PathMtu::bytes), expected, "{netdev}");
+        }
+    }
 }

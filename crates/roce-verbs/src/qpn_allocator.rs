@@ -76,6 +76,17 @@ impl QpnAllocator {
         self.used.contains(&Qpn::GSI)
     }
 
+    /// Returns a block of this process, the upper twelve bits of its numbers; claims one if it has none.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub(crate) fn block(&mut self) -> io::Result<u16> {
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::claim()?);
+        }
+        Ok(self.blocks[0].number)
+    }
+
     /// Frees a number.
     pub(crate) fn free(&mut self, qpn: Qpn) {
         self.used.remove(&qpn);
@@ -87,6 +98,11 @@ impl QpnAllocator {
     }
 }
 
+/// Returns the abstract name of the process that has a block.
+pub(crate) fn block_name(number: u16) -> String {
+    format!("roce/qpn/{number:03x}")
+}
+
 impl Block {
     /// Claims a random free block.
     fn claim() -> io::Result<Self> {
@@ -94,7 +110,7 @@ impl Block {
         // From a random start every block is tried once.
         let start = random.random_range(1..BLOCKS);
         for number in (start..BLOCKS).chain(1..start) {
-            let name = SocketAddr::from_abstract_name(format!("roce/qpn/{number:03x}"))?;
+            let name = SocketAddr::from_abstract_name(block_name(number))?;
             match UnixDatagram::bind_addr(&name) {
                 Ok(socket) => {
                     let next = random.random_range(0..1 << BLOCK_BITS);

@@ -32,14 +32,28 @@ const MAX_PATHS: usize = 1024;
 /// Most datagrams of one round, and most frames that wait for the interface.
 const TRANSMIT_BUDGET: usize = 64;
 
-/// What the connection management of an engine needs of its owner. Both calls come in a round, with whatever
+/// What the connection management of an engine needs of its owner. The calls come in a round, with whatever
 /// lock is held around it: they never wait.
 pub trait ManagementPort: Send {
     /// Takes an event of the agent. Once the program has it, [`Agent::note_reported`] is due.
     fn push_event(&mut self, event: Event);
 
+    /// Takes a datagram that no connection and no listener of the agent takes, and that may be for another
+    /// process. If it is not, [`Engine::answer_stray`](crate::Engine::answer_stray) is due. Returns false if
+    /// there are too many.
+    fn push_stray(&mut self, stray: StrayDatagram) -> bool;
+
     /// Asks for a path, which [`Engine::set_management_path`](crate::Engine::set_management_path) brings.
     fn resolve(&mut self, destination: ManagementDestination);
+}
+
+/// A datagram that the agent does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrayDatagram {
+    /// Addresses of this host and of the peer.
+    pub addresses: DatagramAddresses,
+    /// Payload.
+    pub datagram: Box<[u8; 256]>,
 }
 
 /// What the path of a management datagram follows from.
@@ -159,13 +173,25 @@ impl Management {
         let time = agent_time(now);
         while let Some(datagram) = parts.endpoint.poll_management() {
             let addresses = DatagramAddresses { local: datagram.local, remote: datagram.remote };
-            // The agent counts what it drops. Of a stray, which may belong to another process of this host,
-            // that process has got a copy.
-            let _: Disposition = self.agent.handle_datagram(time, addresses, &datagram.payload[..]);
+            // The agent counts what it drops.
+            if self.agent.handle_datagram(time, addresses, &datagram.payload[..])
+                == Disposition::Stray
+                && !self.port.push_stray(StrayDatagram { addresses, datagram: datagram.payload })
+            {
+                parts.drop_for("cm_stray_dropped", 1);
+            }
         }
         if self.agent.poll_timeout().is_some_and(|at| at <= time) {
             self.agent.handle_timeout(time);
         }
+        self.transmit(parts);
+        while let Some(event) = self.agent.take_event() {
+            self.port.push_event(event);
+        }
+    }
+
+    /// Sends the datagrams that the agent hands out, as far as there is room.
+    pub(super) fn transmit<O: Observer>(&mut self, parts: &mut ManagementParts<'_, O>) {
         for _ in 0..TRANSMIT_BUDGET {
             if self.frames.len() >= TRANSMIT_BUDGET {
                 break;
@@ -174,9 +200,6 @@ impl Management {
             self.send(transmit, parts);
         }
         self.flush(parts);
-        while let Some(event) = self.agent.take_event() {
-            self.port.push_event(event);
-        }
     }
 
     /// Makes a frame of a datagram if its path is known.

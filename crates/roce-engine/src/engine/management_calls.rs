@@ -8,7 +8,7 @@ use roce_wire::Qpn;
 
 use super::Engine;
 use super::management::{
-    Management, ManagementDestination, ManagementParts, ManagementPort, agent_time,
+    Management, ManagementDestination, ManagementPort, StrayDatagram, agent_time,
 };
 use crate::consumer::Consumer;
 
@@ -55,16 +55,14 @@ impl<C: Consumer> Engine<C> {
         destination: ManagementDestination,
         path: Option<PathHandle>,
     ) -> Option<PathHandle> {
-        let Some(management) = &mut self.management else { return path };
-        let mut parts = ManagementParts {
-            endpoint: &mut self.endpoint,
-            paths: &self.paths,
-            wire: &mut *self.wire,
-            has_lo: self.lo.is_some(),
-            lo_queue: &mut self.lo_queue,
-            drops: &mut self.drops,
-            identification: &mut self.identification,
-        };
+        let (Some(management), mut parts) = self.management_parts() else { return path };
         management.set_path(destination, path, &mut parts)
+    }
+
+    /// Answers a datagram that is [for no other process](ManagementPort::push_stray), and sends the answer.
+    pub fn answer_stray(&mut self, stray: &StrayDatagram) {
+        let (Some(management), mut parts) = self.management_parts() else { return };
+        management.agent.answer_stray(stray.addresses, &stray.datagram[..]);
+        management.transmit(&mut parts);
     }
 }

@@ -10,7 +10,6 @@ use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, Wire
 use super::Engine;
 use super::device_error::note_device_error;
 use super::link_pauses::LinkPauses;
-use super::management::ManagementParts;
 use super::transmit_queues::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
 use crate::consumer::Consumer;
 use crate::gid_table::GidTable;
@@ -30,19 +29,10 @@ impl<C: Consumer> Engine<C> {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
-        if let Some(management) = &mut self.management {
-            management.run(
-                now,
-                &mut ManagementParts {
-                    endpoint: &mut self.endpoint,
-                    paths: &self.paths,
-                    wire: &mut *self.wire,
-                    has_lo: self.lo.is_some(),
-                    lo_queue: &mut self.lo_queue,
-                    drops: &mut self.drops,
-                    identification: &mut self.identification,
-                },
-            );
+        if self.management.is_some()
+            && let (Some(management), mut parts) = self.management_parts()
+        {
+            management.run(now, &mut parts);
         }
         received
     }

@@ -60,6 +60,7 @@ mod common;
 mod copies;
 mod counter_publisher;
 mod held_posts;
+mod management;
 mod monitor;
 mod paths;
 mod polling;
@@ -72,8 +73,8 @@ mod waiting;
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
@@ -88,6 +89,7 @@ pub(crate) use self::shard::Shard;
 pub(crate) use self::shards::EngineOpener;
 use self::shards::Shards;
 pub use self::waiting::SleepSet;
+use crate::cm::Router;
 use crate::counter_file;
 use crate::device_state::DeviceState;
 use crate::engine::Engine;
@@ -105,6 +107,8 @@ pub(crate) struct Driver {
     shared_receive_queues_made: AtomicUsize,
     monitor: Monitor,
     publisher: Option<CounterPublisher>,
+    /// Where events of connection management go, once the device has that.
+    management: Mutex<Option<Arc<Mutex<Router>>>>,
 }
 
 impl Driver {
@@ -125,8 +129,15 @@ impl Driver {
         let file = device.config.counter_file.clone();
         let publisher = file.map(|file| CounterPublisher::start(&shards, &file)).transpose()?;
         let (queues_made, shared_receive_queues_made) = Default::default();
-        let driver =
-            Self { shards, device, queues_made, shared_receive_queues_made, monitor, publisher };
+        let driver = Self {
+            shards,
+            device,
+            queues_made,
+            shared_receive_queues_made,
+            monitor,
+            publisher,
+            management: Mutex::default(),
+        };
         driver.publish_each_round(driver.shards.first());
         Ok(driver)
     }

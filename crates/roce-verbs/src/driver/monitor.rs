@@ -10,18 +10,23 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_engine::{Flow, NextHop, Outcome, PathEntry, Resolver, RouteError};
+use roce_engine::{
+    Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError, StrayDatagram,
+};
 use roce_io::MulticastMembership;
 use roce_transport::{Instant, PathHandle};
+use roce_wire::OuterHeaders;
 
 use super::shards::{EngineOpener, Shards};
 use super::sleep::sleep;
 use crate::background_thread::set_up_background_thread;
+use crate::cm::Strays;
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;
@@ -39,10 +44,12 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Monitor {
     /// `None` only in `drop`.
-    inbox: Option<mpsc::Sender<Request>>,
+    inbox: Option<Arc<mpsc::Sender<Request>>>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     generation: fork::Generation,
+    /// Strays in the inbox.
+    strays: Arc<AtomicUsize>,
 }
 
 /// What a caller waits for.
@@ -53,16 +60,88 @@ enum Request {
     /// The shards up to the one with this number, as far as they can be opened. This thread is in the
     /// device's network namespace; the caller may be in another.
     Open { shard: usize, reply: mpsc::SyncSender<()> },
+    /// The path to a destination of management datagrams, for the engine of the first shard.
+    ResolveForManagement(ManagementDestination),
+    /// A datagram of which this process may be the one to answer.
+    Stray(StrayDatagram),
+    /// Whether there is a path, without the path.
+    Reach(Box<Reach>),
     /// The membership of a multicast group.
     Join { group: IpAddr, reply: mpsc::SyncSender<io::Result<MulticastMembership>> },
 }
 
-/// A caller that waits for a path.
+/// A path that is wanted.
 #[derive(Debug)]
 struct Resolution {
     /// The path without its next hop.
     entry: PathEntry,
-    reply: mpsc::SyncSender<Result<PathHandle, RouteError>>,
+    reply: Reply,
+}
+
+/// What learns of a path.
+#[derive(Debug)]
+enum Reply {
+    /// A caller that waits.
+    Caller(mpsc::SyncSender<Result<PathHandle, RouteError>>),
+    /// The engine of the first shard.
+    Management(ManagementDestination),
+    /// A function that needs no path.
+    Done(Done),
+}
+
+/// A function that learns whether there is a path.
+struct Done(Box<dyn FnOnce(Result<(), RouteError>) + Send>);
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Done")
+    }
+}
+
+/// A path whose existence alone matters.
+#[derive(Debug)]
+struct Reach {
+    entry: PathEntry,
+    done: Done,
+}
+
+/// Most datagrams that wait for a decision about who answers.
+const MAX_STRAYS: usize = 64;
+
+/// Asks the monitor thread about management datagrams, without waiting.
+#[derive(Debug)]
+pub(super) struct ManagementQueries {
+    /// Does not keep the thread.
+    inbox: Weak<mpsc::Sender<Request>>,
+    wake: Arc<EventFd>,
+    /// Strays in the inbox.
+    strays: Arc<AtomicUsize>,
+}
+
+impl ManagementQueries {
+    /// Asks for a path, which the first shard's engine gets.
+    pub(super) fn resolve(&self, destination: ManagementDestination) {
+        self.send(Request::ResolveForManagement(destination));
+    }
+
+    /// Lets a datagram be answered unless it is another process's. Returns false if too many wait.
+    pub(super) fn decide(&self, stray: StrayDatagram) -> bool {
+        if self.strays.fetch_add(1, Ordering::Relaxed) >= MAX_STRAYS {
+            self.strays.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        self.send(Request::Stray(stray));
+        true
+    }
+
+    fn send(&self, request: Request) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            // Where the thread has ended, the device ends too.
+            let _sent = inbox.send(request);
+        }
+        // After the sender is gone, which may have been the last: the thread must see that.
+        let _written = self.wake.write(1);
+    }
 }
 
 /// The state of the monitor thread.
@@ -82,6 +161,9 @@ struct Worker {
     changes: Changes,
     /// Earliest time of the next refresh of interface and routes.
     next_refresh: Instant,
+    strays: Strays,
+    /// As in [`Monitor`].
+    strays_waiting: Arc<AtomicUsize>,
 }
 
 impl Monitor {
@@ -92,6 +174,7 @@ impl Monitor {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
         let wake = Arc::new(wake);
+        let strays = Arc::<AtomicUsize>::default();
         let worker = Worker {
             shards: Arc::clone(shards),
             opener,
@@ -106,6 +189,8 @@ impl Monitor {
             // The interface was queried before the socket received notifications.
             changes: Changes::all(),
             next_refresh: Instant::default(),
+            strays: Strays::default(),
+            strays_waiting: Arc::clone(&strays),
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
@@ -115,7 +200,7 @@ impl Monitor {
             worker.run();
         })?;
         let generation = fork::Generation::current();
-        Ok(Self { inbox: Some(sender), wake, thread: Some(thread), generation })
+        Ok(Self { inbox: Some(Arc::new(sender)), wake, thread: Some(thread), generation, strays })
     }
 
     /// Resolves the next hop of a path and enters the path into the table. Waits until the kernel
@@ -123,8 +208,25 @@ impl Monitor {
     pub(super) fn resolve(&self, entry: PathEntry) -> Result<PathHandle, RouteError> {
         let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
         let (reply, answer) = mpsc::sync_channel(1);
+        let reply = Reply::Caller(reply);
         self.send(Request::Resolve(Box::new(Resolution { entry, reply })));
         answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Resolves the next hop of a path, and calls `done` with the outcome from the thread. Does not wait.
+    pub(super) fn reach(
+        &self,
+        entry: PathEntry,
+        done: Box<dyn FnOnce(Result<(), RouteError>) + Send>,
+    ) {
+        self.send(Request::Reach(Box::new(Reach { entry, done: Done(done) })));
+    }
+
+    /// Returns what asks about management datagrams.
+    pub(super) fn queries(&self) -> ManagementQueries {
+        let inbox = self.inbox.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        let (wake, strays) = (Arc::clone(&self.wake), Arc::clone(&self.strays));
+        ManagementQueries { inbox, wake, strays }
     }
 
     /// Joins a multicast group on the interface.
@@ -173,6 +275,17 @@ impl Worker {
             loop {
                 match self.inbox.try_recv() {
                     Ok(Request::Resolve(request)) => self.resolve(*request),
+                    Ok(Request::ResolveForManagement(destination)) => {
+                        self.resolve_for_management(destination);
+                    }
+                    Ok(Request::Stray(stray)) => {
+                        self.strays_waiting.fetch_sub(1, Ordering::Relaxed);
+                        self.answer_stray(&stray);
+                    }
+                    Ok(Request::Reach(reach)) => {
+                        let Reach { entry, done } = *reach;
+                        self.resolve(Resolution { entry, reply: Reply::Done(done) });
+                    }
                     Ok(Request::Open { shard, reply }) => {
                         self.shards.open_up_to(shard, &self.opener);
                         let _sent = reply.send(());
@@ -228,6 +341,25 @@ impl Worker {
         }
     }
 
+    fn resolve_for_management(&mut self, destination: ManagementDestination) {
+        let ManagementDestination { local, remote, traffic_class } = destination;
+        let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(local, remote) };
+        match PathEntry::new(outer) {
+            Ok(entry) => {
+                self.resolve(Resolution { entry, reply: Reply::Management(destination) });
+            }
+            Err(_) => self.shards.set_management_path(destination, None),
+        }
+    }
+
+    /// Answers a datagram unless another process does.
+    fn answer_stray(&mut self, stray: &StrayDatagram) {
+        let interface = self.shards.common.port.index();
+        if self.strays.is_to_answer(interface, stray.addresses, &stray.datagram[..]) {
+            self.shards.first().lock().answer_stray(stray);
+        }
+    }
+
     /// Queries what changed: the interface, its addresses, the routes. Returns true if the kernel has
     /// answered.
     fn refresh(&mut self, now: Instant) -> bool {
@@ -276,11 +408,17 @@ impl Worker {
     }
 
     fn reply(&self, request: Resolution, outcome: Outcome) {
-        let stored = outcome.map(|hop| {
-            let entry = request.entry.with_next_hop(Some(hop), self.shards.common.port.mac());
-            self.shards.paths().insert(entry)
-        });
-        // The caller waits for the reply, unless it has panicked.
-        let _sent = request.reply.send(stored);
+        let own = self.shards.common.port.mac();
+        let found = outcome.map(|hop| request.entry.with_next_hop(Some(hop), own));
+        match request.reply {
+            Reply::Caller(reply) => {
+                // The caller waits for the reply, unless it has panicked.
+                let _sent = reply.send(found.map(|entry| self.shards.paths().insert(entry)));
+            }
+            Reply::Management(destination) => {
+                self.shards.set_management_path(destination, found.ok());
+            }
+            Reply::Done(Done(done)) => done(found.map(|_entry| ())),
+        }
     }
 }

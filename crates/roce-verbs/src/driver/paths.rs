@@ -8,7 +8,7 @@ use roce_engine::{Flow, NextHop, PathEntry, PathTable};
 use roce_transport::PathHandle;
 
 use super::shards::Shards;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::netlink::Link;
 
 /// The paths of a device, locked.
@@ -57,6 +57,7 @@ impl Paths<'_> {
         let mut is_first = true;
         self.shards.on_all(|engine| {
             let has_other_gids = change.apply(engine);
+            engine::update_agent(engine, self.shards.common.port.connection_mtu());
             // A context has each event of the port once.
             if std::mem::take(&mut is_first) {
                 change.raise_events(engine, has_other_gids);

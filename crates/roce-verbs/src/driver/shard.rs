@@ -196,12 +196,14 @@ impl Shard {
         self.wake_at(engine, engine.last_now())
     }
 
-    /// Returns the next timer of the endpoint or of a device, or the time at which a delayed ACK or a held
+    /// Returns the next timer of the endpoint, of a device or of connection management, or the time at which a delayed ACK or a held
     /// completion is due, or a pause of the link ends.
     pub(super) fn next_timer(&self, engine: &Engine) -> Option<Instant> {
         let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
         let of_link = engine.pause_end();
-        let timers = [engine.endpoint.poll_timeout(), engine.held_due(), of_devices, of_link];
+        let of_agent = engine.management_timeout();
+        let timers =
+            [engine.endpoint.poll_timeout(), engine.held_due(), of_devices, of_link, of_agent];
         timers.into_iter().flatten().min()
     }
 }

@@ -1,0 +1,499 @@
+//! Identifiers: connections, listeners, and the ends of resolutions.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use roce_cm::{Agent, ListenParameters, ListenerHandle};
+use roce_wire::management::{CommunicationId, PortSpace};
+
+use super::address::{self, Place};
+use super::error::{Error, errno_of_route};
+use super::event_list::EventList;
+use super::event_target::{DeviceNumber, EventTarget, Queued, Resolution, What};
+use super::opener::Opener;
+use super::port_claim::{PortClaim, automatic_port};
+use super::router::Router;
+use crate::device::Device;
+
+/// A connection, a listener, or the end of a resolution of a datagram service; as `rdma_cm_id`.
+///
+/// A clone is the same identifier. It is destroyed with the last clone, or by [`destroy`](Self::destroy): its
+/// connection ends, and the peer is told.
+///
+/// The calls are made in this order:
+///
+/// | active side | passive side |
+/// |---|---|
+/// | [`resolve_addr`](Self::resolve_addr) → `AddressResolved` | [`bind`](Self::bind), [`listen`](Self::listen) |
+/// | [`resolve_route`](Self::resolve_route) → `RouteResolved` | |
+/// | [`connect`](Self::connect) | → `ConnectRequest` with a new identifier |
+/// | | [`accept`](Self::accept) or [`reject`](Self::reject) of that |
+/// | → `ConnectResponse`, or `Rejected` | |
+/// | [`establish`](Self::establish) | → `Established` |
+/// | [`disconnect`](Self::disconnect) | → `Disconnected` |
+///
+/// Identifiers of [`PortSpace::UDP`] ask for the queue pair of a datagram service: the active side gets
+/// `Established` with that, and there is no connection.
+#[derive(Clone, Debug)]
+pub struct Id(pub(super) Arc<IdHandle>);
+
+/// What all clones of an identifier share.
+#[derive(Debug)]
+pub(super) struct IdHandle {
+    pub(super) target: Arc<EventTarget>,
+    opener: Opener,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) device: Option<Device>,
+    claim: Option<PortClaim>,
+    listeners: Vec<(Device, ListenerHandle)>,
+    pub(super) type_of_service: u8,
+    pub(super) ack_timeout: Option<u8>,
+    reuses_address: bool,
+    is_v6_only: bool,
+}
+
+/// How far an identifier is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    #[default]
+    Idle,
+    Bound,
+    ResolvingAddress,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    /// The agent has a connection, or a resolution.
+    Active(CommunicationId),
+    /// The agent has the request of a peer.
+    Passive(CommunicationId),
+}
+
+impl Phase {
+    pub(super) fn id(self) -> Option<CommunicationId> {
+        match self {
+            Self::Active(id) | Self::Passive(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+impl Id {
+    pub(super) fn new(
+        space: PortSpace,
+        context: u64,
+        list: Arc<EventList<Queued>>,
+        opener: Opener,
+    ) -> Self {
+        let target = Arc::new(EventTarget::new(space, context, list));
+        Self::of(IdHandle { target, opener, state: Mutex::default() })
+    }
+
+    fn of(handle: IdHandle) -> Self {
+        let handle = Arc::new(handle);
+        let weak: Weak<IdHandle> = Arc::downgrade(&handle);
+        handle.target.set_handle(weak);
+        Self(handle)
+    }
+
+    /// Makes the identifier of a request to this listener. `None` if the listener has ended meanwhile.
+    pub(super) fn of_request(
+        &self,
+        target: Arc<EventTarget>,
+        device: DeviceNumber,
+        id: CommunicationId,
+        ends: roce_cm::ConnectionAddresses,
+    ) -> Option<Self> {
+        let opener = self.0.opener.clone();
+        let device = {
+            let state = self.0.state();
+            let known = state.listeners.iter().find(|(it, _)| it.number() == device);
+            known.map(|(device, _)| device.clone())?
+        };
+        let state = State {
+            phase: Phase::Passive(id),
+            local: Some(ends.local),
+            peer: Some(ends.remote),
+            device: Some(device),
+            ..State::default()
+        };
+        Some(Self::of(IdHandle { target, opener, state: Mutex::new(state) }))
+    }
+
+    /// Returns a number that no other identifier of this process has or had.
+    pub fn number(&self) -> u64 {
+        self.0.target.number
+    }
+
+    /// Returns the program's own number for the identifier.
+    pub fn context(&self) -> u64 {
+        self.0.target.context.load(Ordering::Acquire)
+    }
+
+    /// Sets the program's own number for the identifier.
+    pub fn set_context(&self, context: u64) {
+        self.0.target.context.store(context, Ordering::Release);
+    }
+
+    /// Returns the port space.
+    pub fn space(&self) -> PortSpace {
+        self.0.target.space
+    }
+
+    /// Returns the own address and port, as far as they are known.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.0.state().local
+    }
+
+    /// Returns the peer's address and port, once they are known.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.0.state().peer
+    }
+
+    /// Returns the device, once the identifier is bound to one: to an address of it, by the address of a peer,
+    /// or by a request. The queue pair of the connection is made from this device.
+    pub fn device(&self) -> Option<Device> {
+        self.0.state().device.clone()
+    }
+
+    /// Binds the identifier to an address and a port. The unspecified and the loopback address stand for all
+    /// addresses of this host, port 0 for any that is free.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
+    /// [`Device::open`](crate::Device::open).
+    pub fn bind(&self, address: SocketAddr) -> Result<(), Error> {
+        let mut state = self.0.checked_state()?;
+        if state.phase != Phase::Idle {
+            return Err(Error::WrongState { call: "bind" });
+        }
+        let mut bound = address;
+        if !address::is_any(address.ip()) {
+            state.device = Some(self.0.open(&address::place_of(address)?)?);
+        }
+        if !state.reuses_address || address.port() == 0 {
+            let claim = PortClaim::new(self.space(), address, state.is_v6_only)?;
+            bound.set_port(claim.address().port());
+            state.claim = Some(claim);
+        }
+        (state.local, state.phase) = (Some(bound), Phase::Bound);
+        Ok(())
+    }
+
+    /// Resolves the address of a peer, and binds the identifier to the device that reaches it. The event
+    /// `AddressResolved` or `AddressError` follows. An address of this host, or the loopback address, is
+    /// reached over the device that has it.
+    ///
+    /// The kernel decides how long it asks for a neighbour: by default three seconds, at most four. `timeout` is
+    /// not counted beyond that.
+    ///
+    /// # Errors
+    /// [`Error::NoRoute`], [`Error::NoDevice`], [`Error::FamiliesDiffer`], [`Error::WrongState`]; those of
+    /// [`Device::open`](crate::Device::open).
+    pub fn resolve_addr(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let _kernels = timeout;
+        let mut state = self.0.checked_state()?;
+        let is_bound = match state.phase {
+            Phase::Idle => false,
+            Phase::Bound | Phase::AddressResolved => true,
+            _ => return Err(Error::WrongState { call: "resolve_addr" }),
+        };
+        let source = if is_bound { state.local } else { source };
+        let ends = address::ends_to(source, destination)?;
+        let device = self.0.open(&ends.local)?;
+        let port = source.map(|it| it.port()).filter(|port| *port != 0);
+        let target = Arc::clone(&self.0.target);
+        target.set_resolution(Resolution::Pending);
+        let done = move |outcome: Result<(), roce_engine::RouteError>| match outcome {
+            Ok(()) => {
+                target.set_resolution(Resolution::Resolved);
+                target.push(What::AddressResolved);
+            }
+            Err(error) => {
+                target.set_resolution(Resolution::Failed);
+                target.push(What::AddressError(errno_of_route(&error)));
+            }
+        };
+        let (own, remote) = (ends.local.address, ends.remote);
+        device.driver().reach(own, remote, state.type_of_service, done)?;
+        state.local = Some(SocketAddr::new(own, port.unwrap_or_else(automatic_port)));
+        state.peer = Some(SocketAddr::new(remote, destination.port()));
+        (state.device, state.phase) = (Some(device), Phase::ResolvingAddress);
+        Ok(())
+    }
+
+    /// Resolves the route to the peer. The event `RouteResolved` follows at once: a route of RoCE is that of IP.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] before the address is resolved.
+    pub fn resolve_route(&self) -> Result<(), Error> {
+        let mut state = self.0.checked_state()?;
+        if state.phase != Phase::AddressResolved {
+            return Err(Error::WrongState { call: "resolve_route" });
+        }
+        state.phase = Phase::RouteResolved;
+        self.0.target.push(What::RouteResolved);
+        Ok(())
+    }
+
+    /// Waits for requests, of which at most `backlog` wait to be taken; 0 stands for 1024. An identifier that is
+    /// bound to any address listens on every device that has an address now; one that is not bound is
+    /// bound to any address and port first.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
+    /// [`Device::open`](crate::Device::open).
+    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
+        if self.0.checked_state()?.phase == Phase::Idle {
+            self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+        }
+        let mut state = self.0.checked_state()?;
+        let local = state.local.filter(|_| state.phase == Phase::Bound);
+        let local = local.ok_or(Error::WrongState { call: "listen" })?;
+        if state.claim.is_none() {
+            state.claim = Some(PortClaim::new(self.space(), local, state.is_v6_only)?);
+        }
+        let devices = match &state.device {
+            Some(device) => vec![device.clone()],
+            None => self.0.open_all(local.ip())?,
+        };
+        let mut listeners = Vec::new();
+        for device in devices {
+            for address in self.0.listening_addresses(&device, local.ip(), state.is_v6_only)? {
+                let (space, port) = (self.space(), local.port());
+                let parameters = ListenParameters { space, port, address, backlog };
+                let target = &self.0.target;
+                let made = device.with_agent(|agent, router, _| {
+                    let handle = agent.listen(&parameters)?;
+                    router.add_listener(handle, target);
+                    Ok(handle)
+                });
+                match made {
+                    Ok(handle) => listeners.push((device.clone(), handle)),
+                    Err(error) => {
+                        end_listeners(&listeners);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        (state.listeners, state.phase) = (listeners, Phase::Listening);
+        Ok(())
+    }
+
+    /// Sets the type of service, or traffic class, of the connection's packets.
+    pub fn set_type_of_service(&self, type_of_service: u8) {
+        self.0.state().type_of_service = type_of_service;
+    }
+
+    /// Sets whether the port is claimed only by [`listen`](Self::listen).
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] once the identifier is bound.
+    pub fn set_reuse_address(&self, reuses: bool) -> Result<(), Error> {
+        let mut state = self.0.checked_state()?;
+        if state.phase != Phase::Idle {
+            return Err(Error::WrongState { call: "set_reuse_address" });
+        }
+        state.reuses_address = reuses;
+        Ok(())
+    }
+
+    /// Sets whether any IPv6 address is no IPv4 address.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] once the identifier is bound.
+    pub fn set_ipv6_only(&self, is_v6_only: bool) -> Result<(), Error> {
+        let mut state = self.0.checked_state()?;
+        if state.phase != Phase::Idle {
+            return Err(Error::WrongState { call: "set_ipv6_only" });
+        }
+        state.is_v6_only = is_v6_only;
+        Ok(())
+    }
+
+    /// Sets the ACK timeout of the connection's queue pairs: 4.096 µs · 2^code.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] above 31.
+    pub fn set_ack_timeout(&self, code: u8) -> Result<(), Error> {
+        if code > 31 {
+            return Err(Error::OutOfRange { value: "the ACK timeout" });
+        }
+        self.0.checked_state()?.ack_timeout = Some(code);
+        Ok(())
+    }
+
+    /// Destroys the identifier: a connection ends, requests that wait are refused, events that wait are gone.
+    /// Returns how many events the program has got of it; those of requests count for the listener.
+    pub fn destroy(&self) -> u32 {
+        self.0.destroy();
+        self.0.target.reported.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Id {}
+
+impl IdHandle {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.phase == Phase::ResolvingAddress {
+            state.phase = match self.target.resolution() {
+                Resolution::Pending => Phase::ResolvingAddress,
+                Resolution::Resolved => Phase::AddressResolved,
+                Resolution::Failed => Phase::Bound,
+            };
+        }
+        state
+    }
+
+    /// As [`state`](Self::state), of an identifier that this process has not destroyed.
+    pub(super) fn checked_state(&self) -> Result<MutexGuard<'_, State>, Error> {
+        if !self.target.list().is_current() {
+            return Err(crate::Error::Forked.into());
+        }
+        match self.target.is_destroyed() {
+            true => Err(Error::Destroyed),
+            false => Ok(self.state()),
+        }
+    }
+
+    /// Opens the device of a place, with connection management.
+    fn open(&self, place: &Place) -> Result<Device, Error> {
+        let device = self.opener.open(&place.interface)?;
+        device.driver().manage_connections()?;
+        Ok(device)
+    }
+
+    /// Opens all devices that have an address.
+    fn open_all(&self, address: IpAddr) -> Result<Vec<Device>, Error> {
+        let mut devices = Vec::new();
+        let mut first_error = None;
+        for interface in address::all_with_addresses()? {
+            match self.open(&Place { interface, address }) {
+                Ok(device) => devices.push(device),
+                Err(error) => {
+                    tracing::info!(%error, "a listener for all devices leaves one out");
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        match (devices.is_empty(), first_error) {
+            (false, _) => Ok(devices),
+            (true, Some(error)) => Err(error),
+            (true, None) => Err(Error::NoDevice { address }),
+        }
+    }
+
+    /// Returns the addresses that the agent of a device listens on for the address of this identifier.
+    fn listening_addresses(
+        &self,
+        device: &Device,
+        address: IpAddr,
+        is_v6_only: bool,
+    ) -> Result<Vec<IpAddr>, Error> {
+        Ok(match address {
+            address if !address::is_any(address) => vec![address],
+            IpAddr::V4(_) => vec![IpAddr::from([0, 0, 0, 0])],
+            IpAddr::V6(_) if !is_v6_only => vec![IpAddr::from([0_u16; 8])],
+            IpAddr::V6(_) => {
+                let usable = device.gid_table()?.into_iter().filter(|row| row.usable);
+                usable.map(|row| row.gid.ip()).filter(IpAddr::is_ipv6).collect()
+            }
+        })
+    }
+
+    /// Returns the devices that report events of the identifier.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let state = self.state();
+        let of_listeners = state.listeners.iter().map(|(device, _)| device.clone());
+        state.device.iter().cloned().chain(of_listeners).collect()
+    }
+
+    /// Refuses a request to this listener that the program does not get.
+    pub(super) fn refuse(&self, device: DeviceNumber, id: CommunicationId) {
+        let device = self.devices().into_iter().find(|it| it.number() == device);
+        let refused = device.map(|device| {
+            device.with_agent(|agent, router, now| {
+                router.remove(id);
+                Ok(agent.destroy(now, id)?)
+            })
+        });
+        // An agent that does not know it has ended it.
+        refused.unwrap_or(Ok(())).unwrap_or_default();
+    }
+
+    fn destroy(&self) {
+        // In a child after fork all of it is the parent's.
+        if !self.target.list().is_current() || !self.target.destroy() {
+            return;
+        }
+        let (listeners, connection) = {
+            let mut state = self.state();
+            state.claim = None;
+            (std::mem::take(&mut state.listeners), state.phase.id().zip(state.device.clone()))
+        };
+        end_listeners(&listeners);
+        if let Some((id, device)) = connection {
+            let ended = device.with_agent(|agent, router, now| {
+                router.remove(id);
+                Ok(agent.destroy(now, id)?)
+            });
+            // An agent that does not know it has ended it.
+            ended.unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for IdHandle {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+fn end_listeners(listeners: &[(Device, ListenerHandle)]) {
+    for (device, handle) in listeners {
+        let ended = device.with_agent(|agent, router, now| {
+            agent.close_listener(now, *handle);
+            router.remove_listener(*handle);
+            Ok(())
+        });
+        // In a child after fork there is nothing to end.
+        ended.unwrap_or_default();
+    }
+}
+
+impl Device {
+    /// Does `work` with the agent of the device, which manages connections.
+    pub(super) fn with_agent<T>(
+        &self,
+        work: impl FnOnce(&mut Agent, &mut Router, Duration) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = self.driver().with_agent(work)?;
+        done.unwrap_or(Err(Error::WrongState { call: "this" }))
+    }
+
+    /// Returns the number that tells this device apart in its router.
+    fn number(&self) -> DeviceNumber {
+        DeviceNumber(Arc::as_ptr(self.driver()) as usize)
+    }
+}

@@ -1,0 +1,156 @@
+//! The connection management of a device: its first shard has the agent, and queue pair 1.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roce_cm::{Agent, AgentConfig, Event};
+use roce_engine::policy::Cause;
+use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError, StrayDatagram};
+use roce_transport::ApiMisuse;
+use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
+
+use super::Driver;
+use super::monitor::ManagementQueries;
+use super::shard::Shard;
+use crate::cm::{DeviceNumber, Router};
+use crate::engine;
+use crate::error::Error;
+use crate::fork;
+
+/// What the owner of an engine does for its agent.
+struct Port {
+    router: Arc<Mutex<Router>>,
+    queries: ManagementQueries,
+}
+
+impl ManagementPort for Port {
+    fn push_event(&mut self, event: Event) {
+        lock(&self.router).push(event);
+    }
+
+    fn push_stray(&mut self, stray: StrayDatagram) -> bool {
+        self.queries.decide(stray)
+    }
+
+    fn resolve(&mut self, destination: ManagementDestination) {
+        self.queries.resolve(destination);
+    }
+}
+
+fn lock(router: &Mutex<Router>) -> MutexGuard<'_, Router> {
+    router.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver {
+    /// Begins to manage connections, unless the device does already.
+    ///
+    /// # Errors
+    /// [`ApiMisuse::QpExists`] if the program has a general services queue pair; [`Error::Forked`].
+    pub(crate) fn manage_connections(self: &Arc<Self>) -> Result<(), Error> {
+        self.check_alive()?;
+        let mut management = self.management.lock().unwrap_or_else(PoisonError::into_inner);
+        if management.is_some() {
+            return Ok(());
+        }
+        if !self.take_general_services() {
+            return Err(ApiMisuse::QpExists(Qpn::GSI).into());
+        }
+        let router = Arc::new(Mutex::new(Router::new(DeviceNumber(Arc::as_ptr(self) as usize))));
+        let port = Port { router: Arc::clone(&router), queries: self.monitor.queries() };
+        if let Err(error) = self.open_queue_pair_1(port) {
+            self.give_general_services_back();
+            return Err(error);
+        }
+        *management = Some(router);
+        Ok(())
+    }
+
+    fn open_queue_pair_1(&self, port: Port) -> Result<(), Error> {
+        let config = AgentConfig::new(guid_of(self.port().mac()), fork::random(), Vec::new());
+        let mut engine = self.engine()?;
+        let (allocated, id_prefix) = {
+            let numbers = &mut engine.consumer.numbers;
+            let id_prefix = numbers.block()?;
+            (numbers.alloc_general_services(), id_prefix)
+        };
+        allocated.ok_or(ApiMisuse::QpExists(Qpn::GSI))?;
+        let agent = Agent::new(AgentConfig { id_prefix, ..config });
+        let opened = engine
+            .manage_connections(agent, Box::new(port))
+            .map_err(Error::from)
+            .and_then(|()| Ok(engine::update_filters(&mut engine)?));
+        if let Err(error) = opened {
+            engine.consumer.numbers.free(Qpn::GSI);
+            return Err(error);
+        }
+        engine::update_agent(&mut engine, self.port().connection_mtu());
+        Ok(())
+    }
+
+    /// Does `work` with the agent and what routes its events, and then runs one round, so that datagrams
+    /// due to `work` have left when this returns. `None` if the device manages no connections.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn with_agent<T>(
+        &self,
+        work: impl FnOnce(&mut Agent, &mut Router, Duration) -> T,
+    ) -> Result<Option<T>, Error> {
+        self.check_alive()?;
+        let router = self.management.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(router) = router else { return Ok(None) };
+        Ok(self.first().with_agent(|agent, now| work(agent, &mut lock(&router), now)))
+    }
+
+    /// Resolves the next hop of a path, and calls `done` with the outcome from the monitor thread, at most some
+    /// four seconds later.
+    pub(crate) fn reach(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        traffic_class: u8,
+        done: impl FnOnce(Result<(), RouteError>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.check_alive()?;
+        let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(local, remote) };
+        let mixed = |_| std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        self.monitor.reach(PathEntry::new(outer).map_err(mixed)?, Box::new(done));
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// Does `work` with the agent at a time, and then runs a round.
+    fn with_agent<T>(&self, work: impl FnOnce(&mut Agent, Duration) -> T) -> Option<T> {
+        let (mut engine, now) = self.lock_now();
+        engine.set_now(now);
+        let time = engine.agent_now();
+        let result = work(engine.agent()?, time);
+        // The program is not known to poll: the driver thread goes on as it does.
+        engine.run(now, Cause::Call, None);
+        self.wake_thread_if_late(&engine);
+        Some(result)
+    }
+}
+
+/// Returns the GUID of a device, by which peers tell devices apart: the EUI-64 of its MAC address.
+fn guid_of(mac: MacAddr) -> u64 {
+    let Gid([.., a, b, c, d, e, f, g, h]) = Gid::link_local_from(mac);
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The monitor's answers about paths of management datagrams.
+impl super::shards::Shards {
+    /// Stores the path to a destination of management datagrams, or that there is none.
+    pub(super) fn set_management_path(
+        &self,
+        destination: ManagementDestination,
+        entry: Option<PathEntry>,
+    ) {
+        let mut paths = self.paths();
+        let handle = entry.map(|entry| paths.insert(entry));
+        let unused = self.first().lock().set_management_path(destination, handle);
+        unused.into_iter().for_each(|handle| paths.release(handle));
+    }
+}

@@ -1,0 +1,430 @@
+//! Identifiers of connection management on real interfaces: `roce_verbs::cm` between hosts and processes.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use roce_netns::Host;
+use roce_test_macros::tier1;
+use roce_tests::fixtures::{Cable, pattern};
+use roce_verbs::cm::{
+    ConnectionParameters, Error, Event, EventChannel, EventKind, Id, PortSpace, RejectReason,
+    SidrStatus, Unreachable,
+};
+use roce_verbs::{
+    AccessFlags, CompletionQueue, CompletionStatus, Device, DeviceConfig, MemoryRegion, Qpn,
+    QueuePair, RecvWr, SendOperation, SendWr, environment,
+};
+
+/// Far beyond the time of any exchange without loss.
+const LIMIT: Duration = Duration::from_secs(20);
+const PORT: u16 = 7174;
+
+/// A host with a channel.
+struct End<'a> {
+    host: &'a Host,
+    channel: EventChannel,
+}
+
+impl<'a> End<'a> {
+    fn on(host: &'a Host) -> Self {
+        let shards = environment::shards().expect("a number of shards");
+        let config = DeviceConfig { shards, ..DeviceConfig::default() };
+        Self { host, channel: EventChannel::new(config).unwrap() }
+    }
+
+    fn listen(&self, space: PortSpace, address: &str) -> Id {
+        let id = self.channel.create_id(space, 1).unwrap();
+        let address = SocketAddr::new(address.parse().unwrap(), PORT);
+        self.host.run(|| id.bind(address).and_then(|()| id.listen(4))).unwrap();
+        id
+    }
+
+    fn event(&self) -> Event {
+        self.channel.next(Some(LIMIT)).unwrap().expect("an event within the time allowed")
+    }
+
+    /// Resolves address and route.
+    fn resolved(&self, space: PortSpace, address: &str) -> Id {
+        let id = self.channel.create_id(space, 2).unwrap();
+        let address = SocketAddr::new(address.parse().unwrap(), PORT);
+        self.host.run(|| id.resolve_addr(None, address, LIMIT)).unwrap();
+        let event = self.event();
+        assert_eq!((&event.id, &event.kind), (&id, &EventKind::AddressResolved));
+        id.resolve_route().unwrap();
+        let event = self.event();
+        assert_eq!((&event.id, &event.kind), (&id, &EventKind::RouteResolved));
+        id
+    }
+
+    fn request(&self) -> (Id, Event) {
+        let event = self.event();
+        assert!(matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
+        (event.id.clone(), event)
+    }
+}
+
+/// The queue pair of a connection, with memory.
+struct Side {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    region: MemoryRegion,
+}
+
+impl Side {
+    fn of(id: &Id) -> Self {
+        let device: Device = id.device().expect("bound to a device");
+        let cq = device.create_cq(16, None).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let qp = pd.queue_pair(&cq, &cq).build().unwrap();
+        let region = pd.register(8192, AccessFlags::LOCAL_WRITE).unwrap();
+        id.init_queue_pair(&qp).unwrap();
+        qp.post_recv([RecvWr::new(1, [region.sge(4096..).unwrap()])]).unwrap();
+        Self { qp, cq, region }
+    }
+
+    fn parameters(&self) -> ConnectionParameters<'static> {
+        ConnectionParameters {
+            private_data: b"hello",
+            ..ConnectionParameters::new(self.qp.number())
+        }
+    }
+
+    fn complete(&self) -> CompletionStatus {
+        self.cq.spin_wait(LIMIT).expect("a completion within the time allowed").status
+    }
+
+    fn send(&self, seed: u8) {
+        self.region.write(0, &pattern(4096, seed)).unwrap();
+        let data = self.region.sge(..4096).unwrap();
+        self.qp.post_send([SendWr::new(2, SendOperation::send(), [data]).signaled()]).unwrap();
+        assert_eq!(self.complete(), CompletionStatus::Success);
+    }
+
+    fn receive(&self, seed: u8) {
+        assert_eq!(self.complete(), CompletionStatus::Success);
+        let mut bytes = vec![0; 4096];
+        self.region.read(4096, &mut bytes).unwrap();
+        assert!(bytes == pattern(4096, seed));
+    }
+}
+
+/// Connects two identifiers and their queue pairs.
+fn connect(client: &End<'_>, server: &End<'_>, address: &str) -> [(Id, Side); 2] {
+    let active = client.resolved(PortSpace::TCP, address);
+    let here = Side::of(&active);
+    active.connect(&here.parameters()).unwrap();
+    let (passive, event) = server.request();
+    let EventKind::ConnectRequest(peer) = &event.kind else { unreachable!() };
+    assert_eq!((peer.qpn, &peer.private_data[..5]), (Some(here.qp.number()), &b"hello"[..]));
+    assert_eq!((peer.private_data.len(), passive.context()), (56, 0));
+    assert_eq!(passive.peer_address(), active.local_address());
+    assert_eq!(event.listener.map(|it| it.context()), Some(1));
+    let there = Side::of(&passive);
+    passive.ready_queue_pair(&there.qp).unwrap();
+    passive.accept(&there.parameters()).unwrap();
+    let event = client.event();
+    let EventKind::ConnectResponse(peer) = &event.kind else { panic!("{event:?}") };
+    assert_eq!((peer.qpn, peer.private_data.len()), (Some(there.qp.number()), 196));
+    active.ready_queue_pair(&here.qp).unwrap();
+    active.establish().unwrap();
+    let event = server.event();
+    assert!(event.id == passive && matches!(event.kind, EventKind::Established(_)), "{event:?}");
+    [(active, here), (passive, there)]
+}
+
+#[tier1]
+fn two_hosts_connect_by_address_and_port_exchange_messages_and_disconnect_from_either_end() {
+    let cable = Cable::with_mtu(1500);
+    for (listens, remote) in
+        [("0.0.0.0", "10.1.0.2"), ("::", "fd00:1::2"), ("10.1.0.2", "10.1.0.2")]
+    {
+        let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+        let listener = server.listen(PortSpace::TCP, listens);
+        for client_ends in [true, false] {
+            let ends = connect(&client, &server, remote);
+            ends[0].1.send(3);
+            ends[1].1.receive(3);
+            ends[1].1.send(5);
+            ends[0].1.receive(5);
+            let (first, second) = if client_ends { (0, 1) } else { (1, 0) };
+            let channels = [&client.channel, &server.channel];
+            ends[first].0.disconnect().unwrap();
+            let event = channels[second].next(Some(LIMIT)).unwrap().unwrap();
+            assert_eq!((&event.id, &event.kind), (&ends[second].0, &EventKind::Disconnected));
+            ends[second].0.disconnect().unwrap();
+            let event = channels[first].next(Some(LIMIT)).unwrap().unwrap();
+            assert_eq!((&event.id, &event.kind), (&ends[first].0, &EventKind::Disconnected));
+            for (channel, (id, _)) in channels.into_iter().zip(&ends) {
+                let event = channel.next(Some(LIMIT)).unwrap().unwrap();
+                assert_eq!((&event.id, &event.kind), (id, &EventKind::TimewaitExit));
+            }
+            // Address, route, response, end, timewait; established, end, timewait.
+            assert_eq!(ends.each_ref().map(|(id, _)| id.destroy()), [5, 3]);
+        }
+        assert_eq!(listener.destroy(), 2);
+    }
+}
+
+#[tier1]
+fn requests_are_refused_where_nothing_listens_and_where_the_program_says_so() {
+    let cable = Cable::with_mtu(1500);
+    let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+    let parameters = ConnectionParameters::new(Qpn::new(0x123).unwrap());
+    let listener = server.listen(PortSpace::TCP, "0.0.0.0");
+    // The service of another port space has no listener.
+    let id = client.resolved(PortSpace::IB, "10.1.0.2");
+    id.connect(&parameters).unwrap();
+    let event = client.event();
+    let EventKind::Rejected { reason, .. } = &event.kind else { panic!("{event:?}") };
+    assert_eq!((*reason, event.status()), (RejectReason::INVALID_SERVICE_ID, 8));
+
+    let id = client.resolved(PortSpace::TCP, "10.1.0.2");
+    id.connect(&parameters).unwrap();
+    let (request, _) = server.request();
+    request.reject(RejectReason::CONSUMER, b"go away").unwrap();
+    let event = client.event();
+    let EventKind::Rejected { reason, private_data } = &event.kind else { panic!("{event:?}") };
+    assert_eq!((*reason, &private_data[..7]), (RejectReason::CONSUMER, &b"go away"[..]));
+
+    // A listener that ends refuses what waits, and so does a channel that is dropped.
+    let id = client.resolved(PortSpace::TCP, "10.1.0.2");
+    id.connect(&parameters).unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while server.channel.is_empty() {
+        assert!(Instant::now() < deadline, "no request");
+        server.channel.devices().iter().for_each(Device::run_round);
+    }
+    listener.destroy();
+    assert!(server.channel.is_empty());
+    let event = client.event();
+    assert!(matches!(event.kind, EventKind::Rejected { .. }), "{event:?}");
+    drop(id);
+
+    let refusing = server.listen(PortSpace::TCP, "0.0.0.0");
+    let id = client.resolved(PortSpace::TCP, "10.1.0.2");
+    id.connect(&parameters).unwrap();
+    while server.channel.is_empty() {
+        assert!(Instant::now() < deadline, "no request");
+        server.channel.devices().iter().for_each(Device::run_round);
+    }
+    drop(server.channel);
+    let event = client.event();
+    assert!(matches!(event.kind, EventKind::Rejected { .. }), "{event:?}");
+    drop(refusing);
+}
+
+#[tier1]
+fn the_peer_of_an_identifier_that_is_destroyed_in_any_state_learns_of_it() {
+    let cable = Cable::with_mtu(1500);
+    let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+    let _listener = server.listen(PortSpace::TCP, "0.0.0.0");
+    let ended =
+        |event: &Event| matches!(event.kind, EventKind::Rejected { .. } | EventKind::Disconnected);
+    // The request is not answered: either end.
+    for client_goes in [true, false] {
+        let active = client.resolved(PortSpace::TCP, "10.1.0.2");
+        let here = Side::of(&active);
+        active.connect(&here.parameters()).unwrap();
+        let (passive, _) = server.request();
+        let event = match client_goes {
+            true => {
+                active.destroy();
+                server.event()
+            }
+            false => {
+                passive.destroy();
+                client.event()
+            }
+        };
+        assert!(ended(&event), "{event:?}");
+    }
+    // The response is not confirmed: either end.
+    for client_goes in [true, false] {
+        let active = client.resolved(PortSpace::TCP, "10.1.0.2");
+        let here = Side::of(&active);
+        active.connect(&here.parameters()).unwrap();
+        let (passive, _) = server.request();
+        let there = Side::of(&passive);
+        passive.accept(&there.parameters()).unwrap();
+        let event = client.event();
+        assert!(matches!(event.kind, EventKind::ConnectResponse(_)), "{event:?}");
+        let event = match client_goes {
+            true => {
+                active.destroy();
+                server.event()
+            }
+            false => {
+                passive.destroy();
+                client.event()
+            }
+        };
+        assert!(ended(&event), "{event:?}");
+        assert!(
+            matches!(active.connect(&here.parameters()), Err(Error::Destroyed)) || !client_goes
+        );
+    }
+    // Established: either end, here by dropping the last clone.
+    for client_goes in [true, false] {
+        let [(active, here), (passive, there)] = connect(&client, &server, "10.1.0.2");
+        let event = match client_goes {
+            true => {
+                drop(active);
+                server.event()
+            }
+            false => {
+                drop(passive);
+                client.event()
+            }
+        };
+        assert_eq!(event.kind, EventKind::Disconnected);
+        drop((here, there));
+    }
+}
+
+#[tier1]
+fn a_datagram_service_tells_its_queue_pair_or_that_there_is_none() {
+    let cable = Cable::with_mtu(1500);
+    let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+    let listener = server.listen(PortSpace::UDP, "0.0.0.0");
+    let qpn = Qpn::new(0x4567).unwrap();
+    let asked = ConnectionParameters { private_data: b"who", ..ConnectionParameters::new(qpn) };
+
+    let id = client.resolved(PortSpace::UDP, "10.1.0.2");
+    id.connect(&asked).unwrap();
+    let (request, event) = server.request();
+    let EventKind::ConnectRequest(peer) = &event.kind else { unreachable!() };
+    assert_eq!((peer.private_data.len(), &peer.private_data[..3]), (180, &b"who"[..]));
+    request.accept(&ConnectionParameters { private_data: b"me", ..asked }).unwrap();
+    let event = client.event();
+    let EventKind::Established(peer) = &event.kind else { panic!("{event:?}") };
+    let datagram = peer.datagram.expect("a queue pair");
+    assert_eq!((datagram.qpn, datagram.q_key, datagram.gid_index), (qpn, 0x0123_4567, 1));
+    assert_eq!((peer.private_data.len(), &peer.private_data[..2]), (136, &b"me"[..]));
+    assert_eq!(id.q_key(), Some(0x0123_4567));
+
+    let id = client.resolved(PortSpace::UDP, "10.1.0.2");
+    id.connect(&asked).unwrap();
+    let (request, _) = server.request();
+    request.reject(RejectReason::CONSUMER, b"").unwrap();
+    let refused = EventKind::Unreachable(Unreachable::Service(SidrStatus::REJECTED));
+    assert_eq!(client.event().kind, refused);
+
+    // Without a listener the device that has had one says so, as long as it is open.
+    let _open = server.channel.devices();
+    listener.destroy();
+    let id = client.resolved(PortSpace::UDP, "10.1.0.2");
+    id.connect(&asked).unwrap();
+    let event = client.event();
+    assert!(matches!(event.kind, EventKind::Unreachable(Unreachable::Service(_))), "{event:?}");
+    assert_ne!(event.status(), 0);
+}
+
+#[tier1]
+fn addresses_that_no_device_has_or_that_no_neighbour_answers_for_are_errors() {
+    let cable = Cable::with_mtu(1500);
+    let client = End::on(&cable.left);
+    let id = client.channel.create_id(PortSpace::TCP, 0).unwrap();
+    let errno = |result: Result<(), Error>| result.unwrap_err().errno();
+    let bind = |address: &str| {
+        let address = address.parse().unwrap();
+        cable.left.run(|| id.bind(address))
+    };
+    assert_eq!(errno(bind("10.1.0.77:1")), libc::ENODEV);
+    let resolve = |id: &Id, address: &str| {
+        let address = address.parse().unwrap();
+        cable.left.run(|| id.resolve_addr(None, address, LIMIT))
+    };
+    assert_eq!(errno(resolve(&id, "192.0.2.1:1")), libc::ENETUNREACH);
+    let id = client.channel.create_id(PortSpace::TCP, 0).unwrap();
+    assert_eq!(errno(id.resolve_route()), libc::EINVAL);
+    resolve(&id, "10.1.0.77:1").unwrap();
+    let event = client.event();
+    assert_eq!(event.kind, EventKind::AddressError { errno: libc::ETIMEDOUT });
+    assert_eq!(event.status(), -libc::ETIMEDOUT);
+    assert_eq!(errno(id.resolve_route()), libc::EINVAL);
+}
+
+#[tier1]
+fn a_port_belongs_to_one_identifier_of_a_network_namespace() {
+    let cable = Cable::with_mtu(1500);
+    let (one, other) = (End::on(&cable.right), End::on(&cable.right));
+    let first = one.listen(PortSpace::TCP, "0.0.0.0");
+    let second = other.channel.create_id(PortSpace::TCP, 0).unwrap();
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    for text in ["0.0.0.0:7174", "10.1.0.2:7174", "[::]:7174"] {
+        let refused = cable.right.run(|| second.bind(address(text))).unwrap_err();
+        assert_eq!(refused.errno(), libc::EADDRINUSE, "{text}");
+    }
+    // The other host has ports of its own.
+    let there = End::on(&cable.left);
+    there.listen(PortSpace::TCP, "0.0.0.0");
+    first.destroy();
+    cable.right.run(|| second.bind(address("10.1.0.2:7174"))).unwrap();
+
+    let automatic = other.channel.create_id(PortSpace::TCP, 0).unwrap();
+    cable.right.run(|| automatic.bind(address("0.0.0.0:0"))).unwrap();
+    assert!(automatic.local_address().unwrap().port() >= 32_768);
+}
+
+#[tier1]
+fn a_host_connects_to_itself_and_an_identifier_moves_to_another_channel_with_its_events() {
+    let cable = Cable::with_mtu(1500);
+    let end = End::on(&cable.left);
+    let server = End::on(&cable.left);
+    let _listener = server.listen(PortSpace::TCP, "0.0.0.0");
+    for address in ["10.1.0.1", "127.0.0.1"] {
+        let [(active, here), (passive, there)] = connect(&end, &server, address);
+        here.send(7);
+        there.receive(7);
+        passive.disconnect().unwrap();
+        let deadline = Instant::now() + LIMIT;
+        while end.channel.is_empty() {
+            assert!(Instant::now() < deadline, "no event");
+            end.channel.devices().iter().for_each(Device::run_round);
+        }
+        // Address, route, response so far.
+        let elsewhere = EventChannel::new(DeviceConfig::default()).unwrap();
+        assert_eq!(active.migrate(&elsewhere), 3);
+        assert!(end.channel.is_empty());
+        assert_eq!(elsewhere.next(Some(LIMIT)).unwrap().unwrap().kind, EventKind::Disconnected);
+        active.disconnect().unwrap();
+        assert_eq!(server.event().kind, EventKind::Disconnected);
+    }
+}
+
+#[tier1]
+fn a_program_that_sleeps_on_the_descriptor_gets_its_events_from_the_devices_threads() {
+    let cable = Cable::with_mtu(1500);
+    let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+    let _listener = server.listen(PortSpace::TCP, "0.0.0.0");
+    let sleep = |channel: &EventChannel| {
+        let fd = channel.fd().expect("a descriptor");
+        let mut fds = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
+        let readable = nix::poll::poll(&mut fds, nix::poll::PollTimeout::from(20_000_u16)).unwrap();
+        assert_eq!(readable, 1, "an event within the time allowed");
+        channel.try_next().expect("an event")
+    };
+    let active = client.resolved(PortSpace::TCP, "10.1.0.2");
+    active.connect(&ConnectionParameters::new(Qpn::new(0x123).unwrap())).unwrap();
+    let event = sleep(&server.channel);
+    assert!(matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
+    event.id.reject(RejectReason::CONSUMER, b"").unwrap();
+    let event = sleep(&client.channel);
+    assert!(matches!(event.kind, EventKind::Rejected { .. }), "{event:?}");
+}
+
+#[tier1]
+fn queue_pair_1_is_the_connection_managements_or_the_applications() {
+    let cable = Cable::with_mtu(1500);
+    let end = End::on(&cable.left);
+    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (cq, pd) = (device.create_cq(4, None).unwrap(), device.alloc_pd().unwrap());
+    let own = pd.queue_pair(&cq, &cq).general_services().build().unwrap();
+    let id = end.channel.create_id(PortSpace::TCP, 0).unwrap();
+    let address = "10.1.0.1:7174".parse().unwrap();
+    let refused = cable.left.run(|| id.bind(address)).unwrap_err();
+    assert_eq!(refused.errno(), libc::EBUSY);
+    drop(own);
+    cable.left.run(|| id.bind(address)).unwrap();
+    assert!(pd.queue_pair(&cq, &cq).general_services().build().is_err());
+}
