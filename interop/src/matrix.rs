@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use roce_guest::GuestError;
 use roce_verbs::Service as QpService;
 
+use super::cases::connection_management::{self, Script};
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
@@ -141,6 +142,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     }
     if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
         pingpongs(&mut cases);
+        connections_by_address(&mut cases);
         neighbours(&mut cases, plan);
     }
     // A change of the link's MTU takes a while.
@@ -249,6 +251,26 @@ fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
                     run: Box::new(move |world| {
                         let mut connection = direction.connect(world, settings, &ours)?;
                         unreliable::run(&mut connection, operation, &lens, wait_mode)
+                    }),
+                });
+            }
+        }
+    }
+}
+
+/// Connections that librdmacm makes in the guest, and `roce_verbs::cm` here.
+fn connections_by_address(cases: &mut Vec<Case<World>>) {
+    for (server, name) in [(Server::Theirs, "ours → rxe"), (Server::Ours, "rxe → ours")] {
+        for script in Script::ALL {
+            for family in [Family::V4, Family::V6] {
+                cases.push(Case {
+                    group: "connection management",
+                    row: format!("{:11} {name}", script.name()),
+                    column: format!("{family:?}"),
+                    path_mtu: 1024,
+                    netem: "",
+                    run: Box::new(move |world| {
+                        connection_management::run(world, server, script, family)
                     }),
                 });
             }

@@ -6,6 +6,7 @@ use std::process::Command;
 use roce_guest::{Guest, GuestConfig, Image};
 use roce_netns::{Host, Link, VirtualNetwork};
 
+use super::cases::connection_management;
 use super::testbed::{Testbed, link_mtu};
 use super::{Agent, Fault};
 
@@ -14,7 +15,9 @@ pub(crate) const INTERFACE: &str = "tap0";
 /// Our IPv4 address.
 pub(crate) const OUR_ADDRESS: &str = "10.9.0.1";
 /// Our IPv6 address.
-const OUR_ADDRESS_V6: &str = "fd00:9::1";
+pub(crate) const OUR_ADDRESS_V6: &str = "fd00:9::1";
+/// The guest's IPv6 address.
+pub(crate) const GUEST_ADDRESS_V6: &str = "fd00:9::2";
 /// The guest's IPv4 address.
 pub(crate) const GUEST_ADDRESS: &str = "10.9.0.2";
 
@@ -58,6 +61,7 @@ impl World {
             host.spawn(command)
         })?;
         Agent::install(image, &guest)?;
+        connection_management::install(image, &guest)?;
         // Packets are meant to get lost, not the guest's questions for our hardware address.
         guest.run_ok(&format!(
             "set-network 1500 {GUEST_ADDRESS}/24 && ping -c 1 -W 5 {OUR_ADDRESS} && \
@@ -75,7 +79,10 @@ impl Testbed for World {
     fn set_path_mtu(&self, path_mtu: usize) -> Result<(), Fault> {
         let mtu = link_mtu(path_mtu);
         self.host.set_mtu(INTERFACE, mtu).map_err(Fault::ours("set the MTU"))?;
-        self.guest.set_network(mtu, &[&format!("{GUEST_ADDRESS}/24"), "fd00:9::2/64"])?;
+        self.guest.set_network(
+            mtu,
+            &[&format!("{GUEST_ADDRESS}/24"), &format!("{GUEST_ADDRESS_V6}/64")],
+        )?;
         Ok(())
     }
 

@@ -33,6 +33,7 @@ const PACKAGES: &[&str] = &[
     "libnl-3-200",
     "libnl-route-3-200",
     "libpci3",
+    "librdmacm-dev",
     "librdmacm1",
     "libudev1",
     "libxtables12",

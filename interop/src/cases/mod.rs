@@ -1,6 +1,7 @@
 //! What is done in a case of the matrix, by theme.
 
 pub mod atomics;
+pub mod connection_management;
 pub mod invalidate;
 pub mod killed;
 pub mod multicast;
