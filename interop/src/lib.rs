@@ -16,6 +16,7 @@ mod pair;
 pub mod params;
 pub mod pattern;
 mod process;
+mod rdma_cm_peer;
 pub mod report;
 pub mod ring;
 mod testbed;

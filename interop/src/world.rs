@@ -6,9 +6,8 @@ use std::process::Command;
 use roce_guest::{Guest, GuestConfig, Image};
 use roce_netns::{Host, Link, VirtualNetwork};
 
-use super::cases::connection_management;
 use super::testbed::{Testbed, link_mtu};
-use super::{Agent, Fault};
+use super::{Agent, Fault, rdma_cm_peer};
 
 /// The interface on our side.
 pub(crate) const INTERFACE: &str = "tap0";
@@ -61,7 +60,7 @@ impl World {
             host.spawn(command)
         })?;
         Agent::install(image, &guest)?;
-        connection_management::install(image, &guest)?;
+        rdma_cm_peer::install(image, &guest)?;
         // Packets are meant to get lost, not the guest's questions for our hardware address.
         guest.run_ok(&format!(
             "set-network 1500 {GUEST_ADDRESS}/24 && ping -c 1 -W 5 {OUR_ADDRESS} && \

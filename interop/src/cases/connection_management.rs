@@ -2,10 +2,9 @@
 //! other.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
 
-use roce_guest::{Guest, GuestProcess, Image};
+use roce_guest::GuestProcess;
 use roce_verbs::cm::{
     ConnectionParameters, Error, Event, EventChannel, EventKind, Id, PortSpace, RejectReason,
 };
@@ -17,6 +16,7 @@ use roce_verbs::{
 use crate::fault::{Fault, expect};
 use crate::pair::Server;
 use crate::params::Family;
+use crate::rdma_cm_peer::PROGRAM;
 use crate::world::{GUEST_ADDRESS, GUEST_ADDRESS_V6, OUR_ADDRESS, OUR_ADDRESS_V6, World};
 
 /// What happens on a connection.
@@ -53,22 +53,8 @@ const PORT: u16 = 7471;
 const OTHER_PORT: u16 = 7472;
 const LIMIT: Duration = Duration::from_secs(30);
 const MESSAGE: usize = 4096;
-/// The guest's program.
-const PROGRAM: &str = "/bin/rdma_cm_peer";
 
-/// Compiles the guest's program and puts it there; once for each guest.
-///
-/// # Errors
-/// When there is no compiler, or the guest is gone.
-pub fn install(image: &Image, guest: &Guest) -> Result<(), Fault> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rdma_cm_peer");
-    let program = image.compile(&[&source], &["rdmacm", "ibverbs"])?;
-    let bytes = std::fs::read(&program)
-        .map_err(|error| Fault::Wrong(format!("{}: {error}", program.display())))?;
-    Ok(guest.push(PROGRAM, &bytes, 0o755)?)
-}
-
-/// Runs a script, with the server on this side.
+/// Runs a script, with the server on one side.
 ///
 /// # Errors
 /// When an end fails, or ends otherwise than the script says.
