@@ -4,8 +4,10 @@
 //! `--service` those of `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_srq_pingpong`, so that either
 //! end of a run may be the one or the other. Both use one buffer for what they send and what they
 //! receive, one completion queue, and post receives again when no more than one is left for each
-//! queue pair. With UC and UD a message that is lost ends the exchange: both ends wait for ever.
+//! queue pair. With `--cm` the ends find each other by connection management, as programs on librdmacm do.
+//! With UC and UD a message that is lost ends the exchange: both ends wait for ever.
 
+mod connection;
 mod queue_pairs;
 mod service;
 
@@ -27,6 +29,7 @@ use crate::output::print;
 use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number};
+use connection::Connection;
 use queue_pairs::QueuePairs;
 use service::PingPongService;
 
@@ -43,9 +46,13 @@ pub(crate) struct Options {
     #[arg(short = 'q', long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     num_qp: Option<u32>,
-    /// TCP port for exchanging addresses
+    /// TCP port for exchanging addresses, or port of connection management
     #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// Find the other end over RDMA, by connection management, at this port of the interface's address
+    /// (give it at both ends; service rc only; the path MTU follows from the interfaces)
+    #[arg(long)]
+    cm: bool,
     /// Interface to use [default: the first that can carry RoCE]
     #[arg(short = 'd', long = "ib-dev", alias = "dev", value_name = "INTERFACE")]
     device: Option<String>,
@@ -121,19 +128,28 @@ fn run_on(options: &Options, device: &Device) -> Result {
     if options.num_qp.is_some() && service != PingPongService::Srq {
         return Err(CliError::new("-q needs --service srq: the others use one queue pair"));
     }
-    if service != PingPongService::Ud {
+    if options.cm && service != PingPongService::Rc {
+        return Err(CliError::new("--cm needs --service rc"));
+    }
+    if service != PingPongService::Ud && !options.cm {
         traffic::path_mtu(device, Some(options.mtu))?;
     }
     service.check_size(options.size(), device)?;
     QueuePairs::check_count(options.qps(), options.rx_depth)?;
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
-    end.exchange_dests(server.as_deref(), device)?;
+    match options.cm {
+        true => end.connect_by_address(server.as_deref(), device)?,
+        false => end.exchange_dests(server.as_deref(), device)?,
+    }
     end.run_rounds(device, server.is_some())?;
     let sound = server.is_some() || end.check_contents()?;
     io::stdout().flush()?;
-    if server.is_none() && service.is_reliable() {
-        end.answer_retries(device)?;
+    match &end.connection {
+        // The client ends the connection once its last message is acknowledged.
+        Some(connection) => connection.end(server.is_some())?,
+        None if server.is_none() && service.is_reliable() => end.answer_retries(device)?,
+        None => {}
     }
     local::linger(options.traffic.role);
     if sound { Ok(()) } else { Err(CliError::new("what was received is not what was sent")) }
@@ -201,6 +217,8 @@ struct End<'a> {
     channel: Option<CompletionChannel>,
     queue: CompletionQueue,
     qps: QueuePairs,
+    /// With `--cm`.
+    connection: Option<Connection>,
     score: Counts,
 }
 
@@ -247,7 +265,8 @@ impl<'a> End<'a> {
         let (service, count) = (options.service, options.qps() as usize);
         let qps = QueuePairs::new(service, count, options.rx_depth, pd, &queue, &connect)?;
         let score = Counts { pending: vec![0; count], ..Counts::default() };
-        let mut end = Self { options, connect, region, channel, queue, qps, score };
+        let connection = None;
+        let mut end = Self { options, connect, region, channel, queue, qps, connection, score };
         end.post_receives(options.rx_depth)?;
         end.queue.arm(false);
         Ok(end)
@@ -290,6 +309,30 @@ impl<'a> End<'a> {
         }
     }
 
+    /// Connects to the peer by connection management.
+    fn connect_by_address(&mut self, host: Option<&str>, device: &Device) -> Result {
+        let Options { gid_idx, port, .. } = *self.options;
+        let own = SharedOptions { path_mtu: 0, ..SharedOptions::from(self.options) };
+        let (qp, text) = (self.qps.first(), own.to_string());
+        let connection = match host {
+            Some(host) => Connection::connect(device, gid_idx, (host, port), qp, &text)?,
+            None => Connection::accept(device, gid_idx, port, qp, &text, |address| {
+                print(&format!("  listening on {address}\n"))?;
+                local::announce_ready(self.options.traffic.role);
+                Ok(())
+            })?,
+        };
+        let [mine, theirs] = connection.ends(qp)?;
+        print(&format!("  local address:  {}\n", in_words(&mine)))?;
+        print(&format!("  remote address: {}\n", in_words(&theirs)))?;
+        // Other programs send something else.
+        if let Some(other) = SharedOptions::parse(&connection.private_data) {
+            own.check(other).map_err(CliError::new)?;
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+
     fn run_rounds(&mut self, device: &Device, first: bool) -> Result {
         self.score.pending.fill(RECEIVE);
         if first {
@@ -308,11 +351,13 @@ impl<'a> End<'a> {
             if let Some(channel) = &self.channel {
                 channel.wait(Some(link::CHECK_INTERVAL))?;
                 patience.look(device)?;
+                self.check_connection()?;
                 self.queue.arm(false);
             }
             polls = polls.wrapping_add(1);
             if polls.is_multiple_of(POLLS_PER_CHECK) {
                 patience.look(device)?;
+                self.check_connection()?;
             }
             // After an event, poll all completions: a second one has no event.
             while self.queue.poll(&mut completions, 2) > 0 {
@@ -323,6 +368,14 @@ impl<'a> End<'a> {
         }
         self.print_result(start.elapsed())?;
         Ok(())
+    }
+
+    /// Fails if the peer has ended the connection before the last message, after which the client does.
+    fn check_connection(&self) -> Result {
+        match &self.connection {
+            Some(connection) if self.score.received < self.options.iterations => connection.check(),
+            _ => Ok(()),
+        }
     }
 
     fn take(&mut self, completion: &Completion) -> Result {

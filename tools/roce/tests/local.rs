@@ -53,6 +53,16 @@ fn pingpong_bounces_messages_over_every_service() -> Outcome {
             assert_eq!(lines.len(), 2 * pairs + 2, "{text}");
         }
     }
+    for events in [&[][..], &["--events"]] {
+        let text = succeeded(&roce(&["pingpong", "--local", "--cm", "-n", "50", "-c"], events)?)?;
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("  local address:  LID 0x0000, QPN 0x"), "{text}");
+        assert!(lines[1].starts_with("  remote address: LID 0x0000, QPN 0x"), "{text}");
+        assert!(lines[2].starts_with("409600 bytes in 0."), "{text}");
+        assert_eq!(lines.len(), 4, "{text}");
+    }
+    let complaint = roce(&["pingpong", "--local", "--cm", "--service", "uc"], &[])?;
+    assert!(String::from_utf8_lossy(&complaint.stderr).contains("--cm needs --service rc"));
     let long = roce(&["pingpong", "--local", "--service", "ud", "-s", "8K"], &[])?;
     let complaint = String::from_utf8_lossy(&long.stderr);
     assert!(

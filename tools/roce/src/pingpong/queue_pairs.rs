@@ -63,6 +63,11 @@ impl QueuePairs {
         self.all.len()
     }
 
+    /// Returns the first queue pair.
+    pub(super) fn first(&self) -> &QueuePair {
+        &self.all[0]
+    }
+
     /// Returns the position of a queue pair.
     pub(super) fn position(&self, qpn: Qpn) -> Option<usize> {
         self.all.iter().position(|qp| qp.number() == qpn)
