@@ -2,7 +2,7 @@
 //!
 //! Opening that path gives the descriptor of a socket which the library makes. From then on `write` and `close`
 //! of its number go to the library, and `fstat` says that it is a device, as librdmacm wants it. The numbers are
-//! bits of a table: a call on any other descriptor costs one load. The library compares the socket too, so that
+//! marked in a table: a call on any other descriptor costs one load. The library compares the socket too, so that
 //! a number that a program gives to something else, by `dup2` for instance, is not taken for the device.
 //!
 //! A library that is loaded in another way than by `roce run` may lack the functions; then the path is opened as any
@@ -13,7 +13,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use libc::ssize_t;
 
@@ -27,9 +27,9 @@ const PATH: &CStr = c"/dev/infiniband/rdma_cm";
 /// Descriptor numbers that may be channels; an opening that gets a greater one fails.
 const MAX_DESCRIPTORS: usize = 65_536;
 
-/// A bit for each descriptor number: it is that of a channel, or was until the program replaced it.
-static CHANNELS: [AtomicU64; MAX_DESCRIPTORS / 64] =
-    [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
+/// A mark for each descriptor number: 0 if it is no channel, else how often it became one, except 0. It stays where the
+/// program replaces the channel without `close`.
+static MARKS: [AtomicU8; MAX_DESCRIPTORS] = [const { AtomicU8::new(0) }; MAX_DESCRIPTORS];
 
 /// What the library returns for a descriptor that is no channel of this process.
 const FOREIGN: c_int = -2;
@@ -64,16 +64,15 @@ extern "C" fn look_up() {
 #[unsafe(link_section = ".init_array")]
 static LOOK_UP: extern "C" fn() = look_up;
 
-/// Returns the word and the bit of a descriptor number.
-fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let number = usize::try_from(fd).ok()?;
-    Some((CHANNELS.get(number / 64)?, 1 << (number % 64)))
+/// Returns the mark of a descriptor number.
+fn mark_of(fd: c_int) -> Option<&'static AtomicU8> {
+    MARKS.get(usize::try_from(fd).ok()?)
 }
 
 /// Returns true if the number may be that of a channel. Costs one load.
 #[inline]
 fn may_be_channel(fd: c_int) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    mark_of(fd).is_some_and(|mark| mark.load(Ordering::Relaxed) != 0)
 }
 
 /// Returns true if a descriptor is a channel of this process.
@@ -99,9 +98,10 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int) -> Option<c_int> {
     let open = unsafe { transmute::<*mut c_void, Option<OnDescriptor>>(address) }?;
     // SAFETY: takes any flags.
     let fd = unsafe { open(flags) };
-    match place(fd) {
-        Some((word, bit)) => {
-            word.fetch_or(bit, Ordering::Relaxed);
+    match mark_of(fd) {
+        Some(mark) => {
+            let next = |mark: u8| Some(mark.wrapping_add(1).max(1));
+            let _always = mark.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         }
         None if fd >= 0 => {
             let address = CLOSE.address();
@@ -152,18 +152,17 @@ pub(crate) unsafe extern "C-unwind" fn write(
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    // A child that shares this memory, after `vfork`, leaves the bit to its parent.
-    if may_be_channel(fd) && is_channel(fd) {
-        if let Some((word, bit)) = place(fd) {
-            // Before the number is free for another.
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
+    let mark = mark_of(fd).map(|mark| (mark, mark.load(Ordering::Relaxed)));
+    // A child that shares this memory, after `vfork`, leaves the mark to its parent.
+    if let Some((mark, seen)) = mark.filter(|(_, seen)| *seen != 0 && is_channel(fd)) {
         // SAFETY: as in `is_channel`.
         let close = unsafe { transmute::<*mut c_void, Option<OnDescriptor>>(CLOSE.address()) };
         if let Some(close) = close {
             // SAFETY: the caller's promise.
             let result = unsafe { close(fd) };
             if result != FOREIGN {
+                // Another thread may have opened a channel with this number meanwhile.
+                let _other = mark.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed);
                 return result;
             }
         }
