@@ -17,6 +17,7 @@ pub const PRIVATE_NODES: [u32; 22] =
     [25, 33, 34, 57, 59, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80];
 
 /// Returns the linker's version script: the nodes, without names, as each name carries its own.
+/// `ROCE_PRIVATE_1` is that of functions for the preloaded library.
 pub fn version_script() -> String {
     let mut script = String::new();
     let mut before = String::new();
@@ -24,6 +25,7 @@ pub fn version_script() -> String {
         script += &format!("IBVERBS_{node} {{ }}{before};\n");
         before = format!(" IBVERBS_{node}");
     }
+    script += "ROCE_PRIVATE_1 { };\n";
     for node in PRIVATE_NODES {
         script += &format!("IBVERBS_PRIVATE_{node} {{ }};\n");
     }

@@ -75,7 +75,12 @@ fn fetch(context: &ContextInner, woken: Woken, event: &mut ibv_async_event) -> A
     if take() {
         return Attempt::Fetched;
     }
-    wait::after_nothing(woken, context.device.event_fd(), &context.device, &mut take)
+    wait::after_nothing(
+        woken,
+        context.device.event_fd(),
+        std::slice::from_ref(&context.device),
+        &mut take,
+    )
 }
 
 /// `ibv_get_async_event`

@@ -95,7 +95,7 @@ impl ChannelInner {
                 return Attempt::Fetched;
             }
         }
-        wait::after_nothing(woken, fd, &self.context.device, &mut take)
+        wait::after_nothing(woken, fd, std::slice::from_ref(&self.context.device), &mut take)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{EINVAL, ENOMEM};
 use roce_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, verbs_device};
-use roce_verbs::{DeviceNames, NamedDevice, PortRate, environment};
+use roce_verbs::{DeviceNames, Error, NamedDevice, PortRate, environment};
 
 use crate::cancellation::Uncancellable;
 use crate::object::{Object, Shared};
@@ -72,6 +72,21 @@ impl ListedDevice {
                 Err(now) => before = now,
             }
         }
+    }
+
+    /// Returns the device of an interface.
+    ///
+    /// # Errors
+    /// [`Error`] if the environment names no device for it, or interfaces cannot be listed.
+    pub(crate) fn of_interface(interface: &str) -> Result<&'static Self, Error> {
+        let is_it = |device: &&Self| device.interface() == interface;
+        if let Some(known) = Self::found().find(is_it) {
+            return Ok(known);
+        }
+        let names = std::env::var(environment::DEVICES).ok();
+        let names: DeviceNames = names.and_then(|text| text.parse().ok()).unwrap_or_default();
+        let listed = NamedDevice::list(&names)?.into_iter().map(Self::of).find(is_it);
+        listed.ok_or_else(|| Error::System(std::io::ErrorKind::NotFound.into()))
     }
 
     /// Returns the name of the interface.

@@ -4,6 +4,7 @@ use crate::{
     address_handle, async_event, buffer, completion_channel, completion_queue, context,
     device_list, kernel_structures, link_layer, memory_region, multicast, open, protection_domain,
     qp_attributes, query, queue_pair, rate, refused, registration, shared_receive_queue, text,
+    ucma,
 };
 
 roce_abi::export! {
@@ -119,6 +120,13 @@ roce_abi::export! {
         ibv_read_err_comp_cntr = refused::code,
         ibv_set_comp_cntr = refused::code,
         ibv_set_err_comp_cntr = refused::code,
+    }
+    // For the preloaded library, which looks them up.
+    "ROCE_PRIVATE_1" {
+        roce_ucma_close = ucma::close,
+        roce_ucma_open = ucma::open,
+        roce_ucma_owns = ucma::owns,
+        roce_ucma_write = ucma::write,
     }
 }
 

@@ -53,4 +53,5 @@ mod refused;
 mod registration;
 mod shared_receive_queue;
 mod text;
+mod ucma;
 mod wait;

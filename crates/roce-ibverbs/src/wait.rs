@@ -41,6 +41,13 @@ pub(crate) struct Sleep {
     timeout_millis: c_int,
 }
 
+impl Sleep {
+    fn without_end() -> Self {
+        let unused = pollfd { fd: -1, events: 0, revents: 0 };
+        Self { set: [unused; MAX_FDS], count: 0, timeout_millis: -1 }
+    }
+}
+
 /// How the sleep before an attempt has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -90,7 +97,7 @@ fn last_errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Returns the sleep after an attempt that has found nothing, until `fd` is readable. The device is
+/// Returns the sleep after an attempt that has found nothing, until `fd` is readable. The devices are
 /// driven meanwhile: `look_again` looks for an event after this has done so.
 ///
 /// # Errors
@@ -99,34 +106,46 @@ fn last_errno() -> c_int {
 pub(crate) fn after_nothing(
     woken: Woken,
     fd: BorrowedFd<'_>,
-    device: &Device,
+    devices: &[Device],
     look_again: &mut dyn FnMut() -> bool,
 ) -> Attempt {
-    match woken {
-        Woken::BySignal if !signals_restart_calls() => return Attempt::Failed(EINTR),
-        Woken::Refused(_) => return Attempt::Failed(EIO),
-        _ => {}
+    if let Some(errno) = failure_of(woken) {
+        return Attempt::Failed(errno);
     }
-    let beside = device.prepare_sleep();
+    let beside: Vec<_> = devices.iter().map(Device::prepare_sleep).collect();
     if look_again() {
         return Attempt::Fetched;
     }
     if is_non_blocking(fd) {
         return Attempt::Failed(EAGAIN);
     }
-    let unused = pollfd { fd: -1, events: 0, revents: 0 };
-    let mut sleep = Sleep { set: [unused; MAX_FDS], count: 0, timeout_millis: -1 };
-    let fds = std::iter::once(fd.as_raw_fd()).chain(beside.fds.iter().map(AsRawFd::as_raw_fd));
+    let mut sleep = Sleep::without_end();
+    let of_devices = beside.iter().flat_map(|set| set.fds).map(AsRawFd::as_raw_fd);
+    let fds = std::iter::once(fd.as_raw_fd()).chain(of_devices);
     for (entry, fd) in sleep.set.iter_mut().zip(fds) {
         *entry = pollfd { fd, events: POLLIN, revents: 0 };
         sleep.count += 1;
     }
-    if let Some(limit) = beside.limit {
+    if let Some(limit) = beside.iter().filter_map(|set| set.limit).min() {
         // Rounded up: a sleep of 0 ms before each timer would spin.
         let millis = limit.as_nanos().div_ceil(Duration::from_millis(1).as_nanos());
         sleep.timeout_millis = c_int::try_from(millis).unwrap_or(c_int::MAX);
     }
     Attempt::Sleep(sleep)
+}
+
+/// Returns a sleep that only a signal or a cancellation ends.
+pub(crate) fn for_ever(woken: Woken) -> Attempt {
+    failure_of(woken).map_or(Attempt::Sleep(Sleep::without_end()), Attempt::Failed)
+}
+
+/// Returns the `errno` value with which a call fails after a sleep.
+fn failure_of(woken: Woken) -> Option<c_int> {
+    match woken {
+        Woken::BySignal if !signals_restart_calls() => Some(EINTR),
+        Woken::Refused(_) => Some(EIO),
+        _ => None,
+    }
 }
 
 /// Returns true if the program has made the descriptor non-blocking.

@@ -39,7 +39,7 @@ mod virtual_network;
 pub use error::NetnsError;
 pub use host::Host;
 pub use ipnet::IpNet;
-pub use listening::is_listening;
+pub use listening::{has_abstract_socket, is_listening};
 pub use switch::Switch;
 pub use user::enter_user_namespace_if_needed;
 pub use virtual_network::{Link, VirtualNetwork};

@@ -26,6 +26,25 @@ fn has_listener(table: &str, port: Option<u16>) -> bool {
     })
 }
 
+/// Returns true if a socket of the local domain, in the network namespace of a process, has an abstract name
+/// that begins with `start`. False if there is no such process.
+///
+/// ```
+/// use std::os::linux::net::SocketAddrExt;
+/// use std::os::unix::net::{SocketAddr, UnixDatagram};
+///
+/// let name = SocketAddr::from_abstract_name("example/1").unwrap();
+/// let _socket = UnixDatagram::bind_addr(&name).unwrap();
+/// assert!(roce_netns::has_abstract_socket(std::process::id(), "example/"));
+/// assert!(!roce_netns::has_abstract_socket(std::process::id(), "xample/"));
+/// ```
+pub fn has_abstract_socket(process: u32, start: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/net/unix")).is_ok_and(|table| {
+        let mut names = table.lines().filter_map(|line| line.split_once('@'));
+        names.any(|(_, name)| name.starts_with(start))
+    })
+}
+
 /// State of a listening socket.
 const LISTEN: &str = "0A";
 
@@ -51,5 +70,6 @@ mod tests {
     #[test]
     fn a_process_that_does_not_exist_does_not_listen() {
         assert!(!is_listening(0, None));
+        assert!(!has_abstract_socket(0, ""));
     }
 }

@@ -12,7 +12,16 @@ pub(crate) fn add_common(tree: &mut Tree) {
     tree.line("sys/class/infiniband_verbs/abi_version", 6);
     // libibumad (ibstat) reads nothing before it has seen this file.
     tree.line("sys/class/infiniband_mad/abi_version", 5);
+    let rdma_cm = Path::new("sys/class/misc/rdma_cm");
+    tree.line(rdma_cm.join("abi_version"), 4);
+    tree.line(rdma_cm.join("dev"), NULL_NUMBERS);
+    // The preloaded library opens the device for those that ask for this path. Where it is missing, librdmacm
+    // refuses a file that is no device.
+    tree.insert("dev/infiniband/rdma_cm", Node::File(String::new()));
 }
+
+/// The numbers of /dev/null, as which device files appear.
+const NULL_NUMBERS: &str = "1:3";
 
 /// Adds the files of a device. `hardware` is the folder of the interface's hardware.
 pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
@@ -47,8 +56,7 @@ pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBu
     let uverbs = Path::new("sys/class/infiniband_verbs").join(&device.dev_name);
     tree.line(uverbs.join("ibdev"), &device.name);
     tree.line(uverbs.join("abi_version"), 1);
-    // The numbers of /dev/null, as which the device file appears.
-    tree.line(uverbs.join("dev"), "1:3");
+    tree.line(uverbs.join("dev"), NULL_NUMBERS);
     let device_folder = Path::new("../../infiniband").join(&device.name).join("device");
     tree.insert(uverbs.join("device"), Node::Link(device_folder));
     tree.insert(Path::new("dev/infiniband").join(&device.dev_name), Node::Device);

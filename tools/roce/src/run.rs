@@ -12,7 +12,6 @@ mod prefix;
 mod privileges;
 mod program;
 mod ranks;
-mod rdma_cm_watch;
 mod run_folder;
 mod scratch;
 mod server_wait;
@@ -41,7 +40,6 @@ use crate::traffic;
 use child::Limits;
 use counters::LiveCounters;
 use prefix::Prefix;
-use rdma_cm_watch::RdmaCmWatch;
 use run_folder::RunFolder;
 use signals::Signals;
 use timeout::Timeout;
@@ -67,8 +65,8 @@ A program on the interfaces of this host (needs CAP_NET_RAW):
 With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
 {peer} (the address of rank 0, for rank 0 that of rank 1) and {peer?} (the same, but nothing for
 rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
-are such arguments, the other ranks start as soon as rank 0 listens on a TCP port. Any other
-{word} is refused: write {{word}} for a {word} that the program is to get.
+are such arguments, the other ranks start as soon as rank 0 listens on a TCP port or by rdma_cm.
+Any other {word} is refused: write {{word}} for a {word} that the program is to get.
 
 With one rank or more than two, and none of these, all ranks run the same line: servers then wait
 for ever. The ranks write to pipes; with --prefix none, or with `stdbuf -oL` in front, a program
@@ -228,9 +226,8 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
 
     options.faults.check_ranks(options.local)?;
     environment::shards().map_err(CliError::new)?;
-    // That of a rank belongs to the supervisor, as does the watch.
+    // That of a rank belongs to the supervisor.
     let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
-    let watch = own_folder.as_ref().and_then(|folder| RdmaCmWatch::new(folder.path()));
     let of_supervisor = options.run_folder.as_deref().unwrap_or(Path::new(""));
     let folder = own_folder.as_ref().map_or(of_supervisor, RunFolder::path);
     let scratch = scratch::Scratch::new(folder, options.local_rank.unwrap_or(0))?;
@@ -243,9 +240,6 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     Tree::new(&devices, roce_view::hardware_folder)
         .write_to(&scratch.view())
         .map_err(|error| CliError::context("writing the view of the devices", error))?;
-    if let Err(error) = rdma_cm_watch::show(folder, &scratch.view()) {
-        tracing::info!(%error, "the use of rdma_cm will not be noticed");
-    }
 
     let mut process = Process::new("/proc/self/exe");
     process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
@@ -307,9 +301,6 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
         return Err(CliError::Reported(TIMED_OUT));
     }
     let code = child::code_of(end.status);
-    if code != 0 && watch.is_some_and(|watch| watch.was_opened()) {
-        rdma_cm_watch::print_hint();
-    }
     if code == 0 { faults } else { Err(CliError::Reported(code)) }
 }
 

@@ -36,7 +36,10 @@ impl Display for Failure {
             Others::Ended => Ok(()),
             Others::Stopped => write!(out, ", so the others were stopped"),
             Others::NotStarted => {
-                write!(out, " before it listened on a TCP port, so the others were not started")
+                write!(
+                    out,
+                    " before it listened on a TCP port or by rdma_cm, so the others were not started"
+                )
             }
         }
     }
@@ -73,7 +76,7 @@ mod tests {
         assert_eq!(text(2, 255, Others::Ended), "rank 2 ended with code 255");
         assert_eq!(
             text(0, 1, Others::NotStarted),
-            "rank 0 ended with code 1 before it listened on a TCP port, so the others were not started"
+            "rank 0 ended with code 1 before it listened on a TCP port or by rdma_cm, so the others were not started"
         );
     }
 }

@@ -8,8 +8,6 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use super::rdma_cm_watch;
-
 /// Moves this process into a mount namespace of its own and shows the files of `view` there. `work`
 /// is the name of a folder that this creates for its mount points; only the namespace sees what is
 /// mounted on them. In a private host it shows the interfaces of this network namespace in /sys, too.
@@ -28,6 +26,9 @@ pub(crate) fn show(view: &Path, work: &Path, is_private_host: bool) -> io::Resul
     if let Err(error) = show_devices_of_interfaces(&view.join("sys/class/net")) {
         tracing::info!(%error, "no device/infiniband in /sys/class/net");
     }
+    if let Err(error) = add_layer(&view.join("sys/class").join(MISCELLANEOUS), MISCELLANEOUS) {
+        tracing::info!(%error, "no rdma_cm in /sys/class/misc");
+    }
     show_devices(&view.join("dev/infiniband"), work)
 }
 
@@ -45,7 +46,7 @@ fn show_interfaces(new: &Path) -> io::Result<()> {
 /// Shows the folders of `classes` in `/sys/class`.
 fn show_classes(classes: &Path, layer: &Path) -> io::Result<()> {
     let mut names: Vec<_> = entries(classes)?.iter().map(DirEntry::file_name).collect();
-    names.retain(|name| name != INTERFACES);
+    names.retain(|name| name != INTERFACES && name != MISCELLANEOUS);
     let system = Path::new("/sys/class");
     if names.iter().any(|name| !system.join(name).exists()) {
         for name in &names {
@@ -78,10 +79,21 @@ fn show_devices_of_interfaces(interfaces: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Shows the files of `files` in a class, beside those that it has.
+fn add_layer(files: &Path, class: &str) -> io::Result<()> {
+    let system = Path::new("/sys/class").join(class);
+    let layers = format!("lowerdir={}:{}", files.display(), system.display());
+    mount(Some("overlay"), &system, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))?;
+    Ok(())
+}
+
 /// The class of the interfaces, to which files are added.
 const INTERFACES: &str = "net";
 
-/// Shows devices as /dev/null in `/dev/infiniband`.
+/// The class of the device of librdmacm and of others, to which files are added.
+const MISCELLANEOUS: &str = "misc";
+
+/// Shows devices as /dev/null in `/dev/infiniband`, and empty files as they are.
 fn show_devices(devices: &Path, work: &Path) -> io::Result<()> {
     let folder = Path::new("/dev/infiniband");
     if !folder.is_dir() {
@@ -89,16 +101,18 @@ fn show_devices(devices: &Path, work: &Path) -> io::Result<()> {
     }
     let files = work.join("infiniband");
     fs::create_dir_all(&files)?;
-    let names: Vec<_> = entries(devices)?.iter().map(DirEntry::file_name).collect();
-    for name in &names {
-        File::create(files.join(name))?;
+    let entries = entries(devices)?;
+    for entry in &entries {
+        File::create(files.join(entry.file_name()))?;
     }
     bind(&files, folder)?;
-    names.iter().try_for_each(|name| match devices.join(name) {
-        // It is watched, so it stays the same file.
-        watched if name == rdma_cm_watch::FILE => bind(&watched, &folder.join(name)),
-        _ => bind(Path::new("/dev/null"), &folder.join(name)),
-    })
+    for entry in &entries {
+        // The view has devices as links.
+        if entry.file_type()?.is_symlink() {
+            bind(Path::new("/dev/null"), &folder.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Replaces /dev by a folder with the same files and an empty folder `infiniband`. That folder cannot

@@ -18,9 +18,8 @@ use roce_netns::Host;
 use super::child;
 use super::failure::{Failure, Others};
 use super::prefix::Prefix;
-use super::rdma_cm_watch::{self, RdmaCmWatch};
 use super::run_folder::RunFolder;
-use super::server_wait::ServerWait;
+use super::server_wait::{self, ServerWait};
 use super::signals::{Received, Signals};
 use super::{Options, descendants, placeholder, supervisor};
 use crate::error::{CliError, Result};
@@ -43,7 +42,6 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     let folder = RunFolder::new()?;
     let fault_log = super::fault_log(folder.path());
     File::create_new(&fault_log)?;
-    let watch = RdmaCmWatch::new(folder.path());
     let has_server = placeholder::has_server(&options.command, size);
     let mut run = Run {
         options,
@@ -58,7 +56,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
         is_interrupted: false,
         code: None,
     };
-    let code = run.follow(signals, watch.as_ref(), interconnect);
+    let code = run.follow(signals, interconnect);
     descendants::kill_all();
     let code = code?;
     let faults = options.report_faults(&fault_log);
@@ -116,12 +114,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Starts all ranks and waits for their ends. Returns the exit code.
-    fn follow(
-        &mut self,
-        signals: Signals,
-        watch: Option<&RdmaCmWatch>,
-        interconnect: Vec<Interconnect>,
-    ) -> Result<u8> {
+    fn follow(&mut self, signals: Signals, interconnect: Vec<Interconnect>) -> Result<u8> {
         let mut ranks = Supervisor::new();
         ranks.report("signals", move |report| {
             while let Ok(Some(signal)) = signals.next_until(None) {
@@ -150,9 +143,6 @@ impl Run<'_> {
         }
         if let Some(failure) = self.failure.filter(|_| !self.is_interrupted) {
             eprintln!("roce: {failure}");
-            if watch.is_some_and(RdmaCmWatch::was_opened) {
-                rdma_cm_watch::print_hint();
-            }
         }
         Ok(self.code.or(self.failure.map(|failure| failure.code)).unwrap_or(0))
     }
@@ -208,8 +198,11 @@ impl Run<'_> {
     /// Ends a run whose time is over.
     fn end_late_run(&mut self, ranks: &mut Supervisor<News>) {
         let time = self.options.timeout.as_ref().map(ToString::to_string).unwrap_or_default();
-        let reason =
-            if self.server.is_some() { "; rank 0 did not listen on a TCP port" } else { "" };
+        let reason = if self.server.is_some() {
+            "; rank 0 did not listen on a TCP port or by rdma_cm"
+        } else {
+            ""
+        };
         eprintln!("roce: the run was stopped after {time} (--timeout){reason}");
         self.code = Some(super::TIMED_OUT);
         self.was_told = true;
@@ -257,8 +250,8 @@ impl Policy for Run<'_> {
             let is_explained = code != 0 || self.is_interrupted || self.was_told;
             if !is_explained {
                 eprintln!(
-                    "roce: rank 0 ended before it listened on a TCP port, so the other ranks were \
-                     not started; if it is no server, write --local 1, or a placeholder such as \
+                    "roce: rank 0 ended before it listened on a TCP port or by rdma_cm, so the other \
+                     ranks were not started; if it is no server, write --local 1, or a placeholder such as \
                      {{rank}} or {{peer}} in its arguments"
                 );
             }
@@ -286,7 +279,7 @@ impl Policy for Run<'_> {
         }
         if let Some(server) = self.server.as_mut().filter(|server| now >= server.next_look()) {
             let process = ranks.process(0);
-            if process.is_some_and(|process| roce_netns::is_listening(process, None)) {
+            if process.is_some_and(server_wait::is_listening) {
                 self.server = None;
                 self.start_others(ranks)?;
             } else {

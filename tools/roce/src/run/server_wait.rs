@@ -44,9 +44,17 @@ impl ServerWait {
             ..=2 => "rank 1 waits".to_owned(),
             size => format!("ranks 1 to {} wait", size - 1),
         };
-        format!("{waiting} for rank 0 to listen on a TCP port")
+        format!("{waiting} for rank 0 to listen on a TCP port or by rdma_cm")
     }
 }
+
+/// Returns true if a program in the network namespace of a process waits for connections.
+pub(crate) fn is_listening(process: u32) -> bool {
+    roce_netns::is_listening(process, None) || roce_netns::has_abstract_socket(process, CLAIMS)
+}
+
+/// Start of the names by which the library claims the ports of rdma_cm.
+const CLAIMS: &str = "roce/cm/";
 
 /// Shortest time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
@@ -76,7 +84,10 @@ mod tests {
     #[test]
     fn the_ranks_that_wait_are_named() {
         let sentence = |size| ServerWait::new(Instant::now(), size).sentence();
-        assert_eq!(sentence(2), "rank 1 waits for rank 0 to listen on a TCP port");
-        assert_eq!(sentence(4), "ranks 1 to 3 wait for rank 0 to listen on a TCP port");
+        assert_eq!(sentence(2), "rank 1 waits for rank 0 to listen on a TCP port or by rdma_cm");
+        assert_eq!(
+            sentence(4),
+            "ranks 1 to 3 wait for rank 0 to listen on a TCP port or by rdma_cm"
+        );
     }
 }

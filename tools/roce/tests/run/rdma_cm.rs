@@ -2,29 +2,41 @@
 
 use roce_test_macros::tier1;
 
-use super::{Outcome, roce_run};
+use super::{Outcome, output_of, roce_run};
 
-/// perftest's programs load librdmacm in any case, and use it with `-R`.
-#[tier1("perftest")]
-fn a_program_that_uses_rdma_cm_is_followed_by_what_to_do_and_one_that_only_loads_it_is_not()
--> Outcome {
-    for view in ["mount", "preload"] {
-        for (place, line, is_told) in [
-            ("2", &["ib_write_bw", "-R"][..], true),
-            ("1", &["sh", "-c", "ib_write_bw -R"], true),
-            ("1", &["sh", "-c", "ib_write_bw -R; true"], false),
-            ("1", &["ib_write_bw", "--no-such-option"], false),
-            ("1", &["ls", "-l", "/dev/infiniband/rdma_cm", "/no/such"], false),
-        ] {
-            let options = ["--local", place, "--view", view, "--"];
-            let output = roce_run(&[&options[..], line].concat()).output()?;
-            let words = String::from_utf8(output.stderr)?;
-            let told = words
-                .lines()
-                .filter(|line| line.starts_with("roce: the program tried to use rdma_cm"));
-            assert_eq!(told.count(), usize::from(is_told), "{view} {line:?}: {words}");
-            assert!(!is_told || words.contains("without -R"), "{words}");
-        }
+/// A server, and a client that checks what comes back.
+const PING: &str =
+    "a={peer?}; if [ -z $a ]; then exec rping -s -C 3; fi; exec rping -c -a $a -V -v -C 3";
+
+#[tier1("rdmacm-utils")]
+fn rping_connects_to_a_server_that_listens_by_rdma_cm_alone() -> Outcome {
+    for view in ["mount", "preload", "none"] {
+        let options = ["--local", "2", "--view", view, "--timeout", "60", "--"];
+        let text = output_of(&[&options[..], &["sh", "-c", PING]].concat())?;
+        assert!(text.contains("[1] ping data: rdma-ping-2"), "{view}: {text}");
     }
+    Ok(())
+}
+
+/// The file of the view is no device, so that librdmacm refuses it at once.
+#[tier1("rdmacm-utils")]
+fn a_program_without_the_preloaded_library_fails_at_once() -> Outcome {
+    for view in ["mount", "none"] {
+        let line = ["env", "-u", "LD_PRELOAD", "rping", "-s"];
+        let options = ["--local", "1", "--view", view, "--timeout", "60", "--"];
+        let output = roce_run(&[&options[..], &line].concat()).output()?;
+        let words = String::from_utf8(output.stderr)?;
+        assert!(words.contains("event channel"), "{view}: {words}");
+        assert!(!words.contains("--timeout"), "{view}: {words}");
+    }
+    Ok(())
+}
+
+#[tier1("rdmacm-utils")]
+fn a_peer_learns_at_once_that_a_program_has_ended_without_closing_its_connection() -> Outcome {
+    // perftest's client waits until the server has ended, which only exits.
+    let output =
+        output_of(&["--local", "2", "--timeout", "60", "--", "ib_atomic_lat", "-R", "-n", "20"])?;
+    assert!(output.contains("t_avg[usec]"), "{output}");
     Ok(())
 }

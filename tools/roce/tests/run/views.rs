@@ -26,6 +26,7 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
         let files = [
             "/sys/class/infiniband/roce0/node_type",
             "/sys/class/infiniband_verbs/uverbs0/ibdev",
+            "/sys/class/misc/rdma_cm/abi_version",
             &format!("{port}/state"),
             &format!("{port}/link_layer"),
             &format!("{port}/gid_attrs/types/1"),
@@ -34,13 +35,21 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
         ];
         let text = seen(way, &[&["cat"], &files[..]].concat())?;
         let gid = "0000:0000:0000:0000:0000:ffff:0a00:0001";
-        let expected = ["1: CA", "roce0", "4: ACTIVE", "Ethernet", "RoCE v2", "eth0", gid];
+        let expected = ["1: CA", "roce0", "4", "4: ACTIVE", "Ethernet", "RoCE v2", "eth0", gid];
         assert_eq!(text, expected.map(|line| format!("[0] {line}\n")).concat(), "{way}");
         let text = seen(way, &["stat", "-L", "-c", "%F %a", "/dev/infiniband/uverbs0"])?;
         assert_eq!(text, "[0] character special file 666\n", "{way}");
         let text = seen(way, &["ls", "/sys/class/infiniband/roce0/device/net"])?;
         assert_eq!(text, "[0] eth0\n", "{way}");
     }
+    Ok(())
+}
+
+#[tier1]
+fn other_miscellaneous_devices_stay_beside_rdma_cm() -> Outcome {
+    let own: Vec<_> = fs::read_dir("/sys/class/misc")?.collect::<Result<_, _>>()?;
+    let text = seen("mount", &["ls", "/sys/class/misc"])?;
+    assert_eq!(text.lines().count(), own.len() + 1, "{text}");
     Ok(())
 }
 

@@ -1,0 +1,105 @@
+//! How an event is fetched.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+use libc::{EBADF, EIO};
+use roce_abi::rdma_cm::{Plain, ResponseSpace, rdma_ucm_event_resp};
+use roce_verbs::cm::Event;
+
+use super::channel::{Channel, RaisedEvent};
+use super::events;
+use super::memory;
+use super::process::{self, Lookup, Process, State};
+use crate::wait::{self, Attempt, Woken};
+
+/// Tries to fetch an event of the channel that the descriptor is.
+pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt {
+    let (process, channel) = match process::find(fd) {
+        Lookup::Channel(process, channel) => (process, channel),
+        Lookup::Inherited => return Attempt::Failed(EIO),
+        Lookup::Foreign if woken == Woken::Not => return Attempt::Failed(EBADF),
+        // The program has closed it while this thread slept. The kernel lets the call keep the channel, so that it
+        // sleeps on; rping relies on that.
+        Lookup::Foreign => return wait::for_ever(woken),
+    };
+    let devices = channel.events.devices();
+    devices.iter().for_each(|device| device.run_round());
+    let mut outcome = None;
+    let mut take = || {
+        outcome = take(process, &channel, response);
+        channel.bell.settle(fd);
+        outcome.is_some()
+    };
+    let attempt = if take() {
+        Attempt::Fetched
+    } else {
+        // SAFETY: the program keeps the descriptor open during its call.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+        wait::after_nothing(woken, descriptor, &devices, &mut take)
+    };
+    match outcome {
+        Some(Err(errno)) => Attempt::Failed(errno),
+        _ => attempt,
+    }
+}
+
+/// Takes the next event, counts it, and writes it to memory of the program. The kernel drops an event that it
+/// cannot write, too.
+fn take(process: &Process, channel: &Channel, space: ResponseSpace) -> Option<Result<(), c_int>> {
+    // From the event to the count, so that destroying the identifier comes before or after both.
+    let mut state = process.state();
+    let response = next(&mut state, channel)?;
+    Some(memory::respond(space, &response.to_vec()))
+}
+
+/// Returns the next event that the program is told of.
+fn next(state: &mut State, channel: &Channel) -> Option<rdma_ucm_event_resp> {
+    while let Some(event) = channel.take_raised() {
+        if let Some(response) = of_raised(state, channel, event) {
+            return Some(response);
+        }
+    }
+    loop {
+        let event = channel.events.try_next()?;
+        if let Some(response) = of_manager(state, channel, &event) {
+            return Some(response);
+        }
+    }
+}
+
+fn of_raised(
+    state: &mut State,
+    channel: &Channel,
+    event: RaisedEvent,
+) -> Option<rdma_ucm_event_resp> {
+    let identifier = state.ids.find_mut(event.id, channel.cookie).ok()?;
+    identifier.reported += 1;
+    Some(events::of_program(identifier.uid, event))
+}
+
+/// Returns what the program is told of an event; `None` if it is not. Without a `uid` the program does not know
+/// the identifier yet: accepting its request fails then.
+fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdma_ucm_event_resp> {
+    let told = events::of_manager(event);
+    let Some(listener) = &event.listener else {
+        let (number, identifier) = state.ids.of_event(&event.id)?;
+        if identifier.uid == 0 {
+            return None;
+        }
+        let told = told?;
+        identifier.reported += 1;
+        return Some(rdma_ucm_event_resp { uid: identifier.uid, id: number, ..told });
+    };
+    // A request: the event carries the listener's `uid`, and the number of a new identifier.
+    let uid = state.ids.of_event(listener).map(|(_, identifier)| identifier.uid);
+    let number = uid.and_then(|_| state.ids.add(event.id.clone(), 0, channel.cookie));
+    let (Some(uid), Some(number)) = (uid, number) else {
+        event.id.destroy();
+        return None;
+    };
+    if let Some((_, identifier)) = state.ids.of_event(listener) {
+        identifier.reported += 1;
+    }
+    Some(rdma_ucm_event_resp { uid, id: number, ..told? })
+}
