@@ -25,8 +25,19 @@ pub(crate) struct End {
     pub(crate) text: String,
 }
 
+/// Returns the line of an end: with the server's address, if it is the client, in the place of `{peer?}` or else
+/// behind it.
+pub(crate) fn line_of(line: &str, address: Option<&str>) -> String {
+    const PEER: &str = "{peer?}";
+    match address {
+        _ if line.contains(PEER) => line.replace(PEER, address.unwrap_or_default()),
+        Some(address) => format!("{line} {address}"),
+        None => line.to_owned(),
+    }
+}
+
 /// Runs both ends; the first result is of ours. `ours` makes our command, from the server's address if
-/// it is the client; `theirs` is the server's line in the guest, to which the address is appended.
+/// it is the client; `theirs` is the line in the guest: see [`line_of`].
 ///
 /// # Errors
 /// When an end cannot be started, the server does not listen, or one takes longer than `limit`.
@@ -42,13 +53,15 @@ pub(crate) fn run(
         Server::Ours => {
             let mut ours = start(None)?;
             wait_until_listening(&mut ours, limit)?;
-            let theirs = world.guest.run(&format!("{theirs} {OUR_ADDRESS}"))?;
+            let theirs = world.guest.run(&line_of(theirs, Some(OUR_ADDRESS)))?;
             (ours, theirs)
         }
         Server::Theirs => {
-            let mut theirs = world.guest.spawn(theirs)?;
-            let listening =
-                format!("until netstat -ltn | grep -q ':{PORT} '; do usleep 10000; done");
+            let mut theirs = world.guest.spawn(&line_of(theirs, None))?;
+            let listening = format!(
+                "until netstat -ltn | grep -q ':{PORT} ' || rdma resource show cm_id | grep -q LISTEN; \
+                 do usleep 10000; done"
+            );
             world.guest.run_ok(&listening)?;
             let ours = start(Some(GUEST_ADDRESS))?;
             let theirs = theirs.wait(limit)?;
@@ -64,7 +77,11 @@ pub(crate) fn run(
 
 fn wait_until_listening(server: &mut Process, limit: Duration) -> Result<(), Fault> {
     let deadline = Instant::now() + limit;
-    while !roce_netns::is_listening(server.id(), Some(PORT)) {
+    let is_listening = |process| {
+        roce_netns::is_listening(process, Some(PORT))
+            || roce_netns::has_abstract_socket(process, CLAIMS)
+    };
+    while !is_listening(server.id()) {
         expect(Instant::now() < deadline, || "our server does not listen".to_owned())?;
         if let Some(ended) = server.ended()? {
             let (status, text) = (ended.status, ended.text);
@@ -75,5 +92,21 @@ fn wait_until_listening(server: &mut Process, limit: Duration) -> Result<(), Fau
     Ok(())
 }
 
-/// Where all these programs listen.
+/// Where these programs listen with TCP.
 const PORT: u16 = 18515;
+
+/// Start of the names by which our library claims ports of rdma_cm.
+const CLAIMS: &str = "roce/cm/";
+
+#[cfg(test)]
+mod tests {
+    use super::line_of;
+
+    #[test]
+    fn the_servers_address_stands_where_the_line_says_or_behind_it() {
+        assert_eq!(line_of("p -n 1", None), "p -n 1");
+        assert_eq!(line_of("p -n 1", Some("10.0.0.1")), "p -n 1 10.0.0.1");
+        assert_eq!(line_of("a={peer?}; p $a", None), "a=; p $a");
+        assert_eq!(line_of("a={peer?}; p $a", Some("10.0.0.1")), "a=10.0.0.1; p $a");
+    }
+}

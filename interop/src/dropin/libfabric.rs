@@ -1,5 +1,5 @@
 //! The programs of libfabric, whose `verbs;ofi_rxd` makes reliable messages of datagrams and finds its
-//! peers without rdma_cm. The `;` in the name needs a shell.
+//! peers without rdma_cm. Its endpoints of the type `msg` are connected by rdma_cm. The `;` in the name needs a shell.
 
 use super::program::Program;
 
@@ -14,5 +14,5 @@ pub(super) const PROGRAMS: &[Program] = &[
         "fi_pingpong -p 'verbs;ofi_rxd' -e rdm -m tagged -c -I 2000 -S 4096 {peer?}",
         &["4k      2k      =2k"],
     ),
-    Program::pair("fi_pingpong -p verbs -e msg -I 100 {peer?}", &[]).refused("rdma_cm"),
+    Program::pair("fi_pingpong -p verbs -e msg -c -I 100 {peer?}", ALL_SIZES).quick(),
 ];

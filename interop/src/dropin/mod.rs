@@ -14,6 +14,7 @@ mod program;
 pub mod pypi;
 pub mod python_suite;
 mod qperf;
+mod rdmacm_utils;
 pub mod rxe;
 mod ucx;
 
@@ -28,6 +29,8 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("perftest, all sizes", perftest::SIZES),
         ("perftest, options", perftest::OPTIONS),
         ("perftest", perftest::RXE),
+        ("perftest, rdma_cm", perftest::CONNECTED),
+        ("rdmacm-utils", rdmacm_utils::PROGRAMS),
         ("qperf", qperf::PROGRAMS),
         ("UCX", ucx::PROGRAMS),
         ("libfabric", libfabric::PROGRAMS),

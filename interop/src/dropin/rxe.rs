@@ -37,7 +37,12 @@ fn run(world: &World, server: Server, line: &Program) -> Result<(), Fault> {
     let ours = |address: Option<&str>| {
         let mut command = Command::new(&roce);
         command.args(["run", "--dev", &format!("roce0={INTERFACE}"), "--"]);
-        command.args(line.line.split_whitespace()).args(address);
+        let line = pair::line_of(line.line, address);
+        if line.contains(';') {
+            command.args(["sh", "-c", &line]);
+        } else {
+            command.args(line.split_whitespace());
+        }
         command
     };
     let (ends, text) = calibrated(|| {

@@ -1,0 +1,48 @@
+//! The programs of the package rdmacm-utils, which connect by rdma_cm. Server and client have different
+//! arguments, for which a line needs a shell.
+
+use super::program::Program;
+
+/// What rping prints for the ping of a number with its data.
+const PINGS: &[&str] = &["ping data: rdma-ping-0: ", "ping data: rdma-ping-9: "];
+
+/// What ucmatose and udaddy print at both ends.
+const DONE: &[&str] = &["test complete", "return status 0"];
+
+/// All lines.
+pub(super) const PROGRAMS: &[Program] = &[
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rping -s -v -V -C 10; fi; exec rping -c -a $a -v -V -C 10",
+        PINGS,
+    )
+    .and_rxe()
+    .quick(),
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rping -s -C 100 -S 65000; fi; exec rping -c -a $a -V -C 100 -S 65000",
+        &[],
+    ),
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rping -s -q -v -C 10; fi; exec rping -c -a $a -q -v -V -C 10",
+        PINGS,
+    ),
+    Program::pair(
+        "a={peer?}; ip address add fd00::$(({rank} + 1))/64 dev eth0 nodad; \
+         if [ -z $a ]; then exec rping -s -a ::0 -v -C 10; fi; exec rping -c -a fd00::1 -v -V -C 10",
+        PINGS,
+    ),
+    Program::pair("a={peer?}; exec ucmatose ${a:+-s} $a", DONE).and_rxe().quick(),
+    Program::pair("a={peer?}; exec ucmatose -c 20 -C 50 -S 4000 ${a:+-s} $a", DONE),
+    Program::pair("a={peer?}; exec ucmatose -c 5 -m ${a:+-s} $a", DONE),
+    Program::pair("a={peer?}; exec cmtime -c 50 ${a:+-s} $a", &["connect", "disconnect"])
+        .and_rxe()
+        .quick(),
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rdma_server; fi; exec rdma_client -s $a",
+        &["rdma_server: end 0", "rdma_client: end 0"],
+    )
+    .and_rxe()
+    .quick(),
+    Program::pair("a={peer?}; exec udaddy ${a:+-s} $a", DONE).and_rxe().quick(),
+    // Like every datagram test it waits for ever for what is lost: so few are sent at a time.
+    Program::pair("a={peer?}; exec udaddy -c 4 -C 10 ${a:+-s} $a", DONE),
+];
