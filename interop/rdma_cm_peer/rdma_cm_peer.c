@@ -4,7 +4,8 @@
  *   rdma_cm_peer client ADDRESS PORT SCRIPT
  *
  * Scripts: `client-ends` and `server-ends` exchange a message in both directions, then that end
- * disconnects; `reject` refuses the request, which a client of any script reports.
+ * disconnects; `reject` refuses the request, which a client of any script reports; `datagram` asks
+ * for a datagram service, to which the client sends one message.
  *
  * It prints "listening" once it listens, "rejected REASON" where the peer refuses, and "done". */
 
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE = 4096 };
+enum { MESSAGE = 4096, DATAGRAM = 1000, GRH = 40 };
 
 static void fail(const char *what)
 {
@@ -31,7 +32,8 @@ static void say(const char *text)
 }
 
 /* Waits for an event, whose identifier it returns. Another event than this one ends the program. */
-static struct rdma_cm_id *await(struct rdma_event_channel *channel, enum rdma_cm_event_type expected)
+static struct rdma_cm_id *await_with(struct rdma_event_channel *channel,
+				     enum rdma_cm_event_type expected, struct rdma_ud_param *datagram)
 {
 	struct rdma_cm_event *event;
 
@@ -54,9 +56,16 @@ static struct rdma_cm_id *await(struct rdma_event_channel *channel, enum rdma_cm
 		fprintf(stderr, "the request has other private data\n");
 		exit(1);
 	}
+	if (datagram)
+		*datagram = event->param.ud;
 	if (rdma_ack_cm_event(event))
 		fail("rdma_ack_cm_event");
 	return id;
+}
+
+static struct rdma_cm_id *await(struct rdma_event_channel *channel, enum rdma_cm_event_type expected)
+{
+	return await_with(channel, expected, NULL);
 }
 
 static struct addrinfo *resolved(const char *address, const char *port)
@@ -87,11 +96,11 @@ struct buffers {
 	struct ibv_mr *of_sent, *of_received;
 };
 
-static struct buffers *prepare(struct rdma_cm_id *id)
+static struct buffers *prepare(struct rdma_cm_id *id, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr init = {
 		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
+		.qp_type = type,
 		.sq_sig_all = 1,
 	};
 	struct buffers *buffers = calloc(1, sizeof(*buffers));
@@ -117,12 +126,51 @@ static void transfer(struct rdma_cm_id *id, struct buffers *buffers)
 		fail("the send");
 }
 
-static void receive(struct rdma_cm_id *id)
+static void receive(struct rdma_cm_id *id, unsigned int length)
 {
 	struct ibv_wc wc;
 
-	if (rdma_get_recv_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS || wc.byte_len != MESSAGE)
+	if (rdma_get_recv_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS || wc.byte_len != length)
 		fail("the receive");
+}
+
+static void fill(struct buffers *buffers)
+{
+	for (int i = 0; i < MESSAGE; i++)
+		buffers->sent[i] = i * 7 + i / 256;
+}
+
+/* Receives a datagram, which has the bytes that `fill` writes. */
+static void receive_datagram(struct rdma_cm_id *id, struct buffers *buffers)
+{
+	receive(id, GRH + DATAGRAM);
+	fill(buffers);
+	if (memcmp(buffers->sent, buffers->received + GRH, DATAGRAM) != 0) {
+		fprintf(stderr, "the datagram has other bytes\n");
+		exit(1);
+	}
+}
+
+/* Asks for the queue pair of a datagram service, and sends it a datagram. */
+static void send_datagram(struct rdma_event_channel *channel, struct rdma_cm_id *id,
+			  struct buffers *buffers)
+{
+	struct rdma_conn_param request = { .private_data = "hello", .private_data_len = 5 };
+	struct rdma_ud_param peer;
+	struct ibv_wc wc;
+
+	if (rdma_connect(id, &request))
+		fail("rdma_connect");
+	await_with(channel, RDMA_CM_EVENT_ESTABLISHED, &peer);
+	struct ibv_ah *ah = ibv_create_ah(id->pd, &peer.ah_attr);
+	if (!ah)
+		fail("ibv_create_ah");
+	fill(buffers);
+	if (peer.qkey != RDMA_UDP_QKEY ||
+	    rdma_post_ud_send(id, NULL, buffers->sent, DATAGRAM, buffers->of_sent, 0, ah, peer.qp_num))
+		fail("rdma_post_ud_send");
+	if (rdma_get_send_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS)
+		fail("the send");
 }
 
 /* Ends the connection, as the one that begins or as the one that follows. */
@@ -151,12 +199,18 @@ static void serve(struct rdma_event_channel *channel, struct rdma_cm_id *id, str
 			fail("rdma_reject");
 		return;
 	}
-	struct buffers *buffers = prepare(peer);
+	int is_datagram = strcmp(script, "datagram") == 0;
+	struct buffers *buffers = prepare(peer, is_datagram ? IBV_QPT_UD : IBV_QPT_RC);
 	struct rdma_conn_param response = parameters();
+	response.qp_num = peer->qp->qp_num;
 	if (rdma_accept(peer, &response))
 		fail("rdma_accept");
+	if (is_datagram) {
+		receive_datagram(peer, buffers);
+		return;
+	}
 	await(channel, RDMA_CM_EVENT_ESTABLISHED);
-	receive(peer);
+	receive(peer, MESSAGE);
 	memcpy(buffers->sent, buffers->received, MESSAGE);
 	transfer(peer, buffers);
 	end(channel, peer, strcmp(script, "server-ends") == 0);
@@ -171,15 +225,18 @@ static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id
 	if (rdma_resolve_route(id, 5000))
 		fail("rdma_resolve_route");
 	await(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	struct buffers *buffers = prepare(id);
+	if (strcmp(script, "datagram") == 0) {
+		send_datagram(channel, id, prepare(id, IBV_QPT_UD));
+		return;
+	}
+	struct buffers *buffers = prepare(id, IBV_QPT_RC);
 	struct rdma_conn_param request = parameters();
 	if (rdma_connect(id, &request))
 		fail("rdma_connect");
 	await(channel, RDMA_CM_EVENT_ESTABLISHED);
-	for (int i = 0; i < MESSAGE; i++)
-		buffers->sent[i] = i * 7 + i / 256;
+	fill(buffers);
 	transfer(id, buffers);
-	receive(id);
+	receive(id, MESSAGE);
 	if (memcmp(buffers->sent, buffers->received, MESSAGE) != 0) {
 		fprintf(stderr, "the message came back changed\n");
 		exit(1);
@@ -196,7 +253,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s server|client ADDRESS PORT SCRIPT\n", argv[0]);
 		return 2;
 	}
-	if (!channel || rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+	enum rdma_port_space space = strcmp(argv[4], "datagram") == 0 ? RDMA_PS_UDP : RDMA_PS_TCP;
+	if (!channel || rdma_create_id(channel, &id, NULL, space))
 		fail("rdma_create_id");
 	struct addrinfo *address = resolved(argv[2], argv[3]);
 	if (strcmp(argv[1], "server") == 0)

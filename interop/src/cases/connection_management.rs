@@ -4,13 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use roce_guest::GuestProcess;
+use roce_guest::{GuestError, GuestProcess};
 use roce_verbs::cm::{
     ConnectionParameters, Error, Event, EventChannel, EventKind, Id, PortSpace, RejectReason,
 };
 use roce_verbs::{
-    AccessFlags, CompletionQueue, CompletionStatus, DeviceConfig, MemoryRegion, QueuePair, RecvWr,
-    SendOperation, SendWr,
+    AccessFlags, AddressVector, CompletionQueue, CompletionStatus, DeviceConfig, GRH_LEN, Gid,
+    MemoryRegion, ProtectionDomain, QueuePair, RecvWr, SendOperation, SendWr, Service,
 };
 
 use crate::fault::{Fault, expect};
@@ -30,12 +30,22 @@ pub enum Script {
     Rejected,
     /// Nothing listens: REJ 8.
     NoListener,
+    /// The guest's program is killed: its kernel disconnects.
+    Killed,
+    /// The client asks for a datagram service, and sends a datagram there.
+    Datagram,
 }
 
 impl Script {
     /// Every script.
-    pub const ALL: [Self; 4] =
-        [Self::ClientEnds, Self::ServerEnds, Self::Rejected, Self::NoListener];
+    pub const ALL: [Self; 6] = [
+        Self::ClientEnds,
+        Self::ServerEnds,
+        Self::Rejected,
+        Self::NoListener,
+        Self::Killed,
+        Self::Datagram,
+    ];
 
     /// Returns its name, which is the guest's program's too.
     pub const fn name(self) -> &'static str {
@@ -44,6 +54,17 @@ impl Script {
             Self::ServerEnds => "server-ends",
             Self::Rejected => "reject",
             Self::NoListener => "no-listener",
+            Self::Killed => "killed",
+            Self::Datagram => "datagram",
+        }
+    }
+}
+
+impl Script {
+    const fn space(self) -> PortSpace {
+        match self {
+            Self::Datagram => PortSpace::UDP,
+            _ => PortSpace::TCP,
         }
     }
 }
@@ -74,15 +95,17 @@ pub fn run(world: &World, server: Server, script: Script, family: Family) -> Res
     match server {
         Server::Ours => {
             let address = SocketAddr::new(parsed(our_address), PORT);
-            let listener = world.host.run(|| listen(&channel, address)).map_err(wrong)?;
+            let listener = world.host.run(|| listen(&channel, address, script.space()));
+            let listener = listener.map_err(wrong)?;
             let mut client = theirs("client", our_address)?;
             let served = match script {
                 // The guest's end is done before ours has anything to do.
                 Script::NoListener => drive_until_done(&channel, &mut client),
-                Script::Rejected => {
-                    serve(&channel, script).and_then(|()| done(&mut client, &["rejected 28"]))
-                }
-                _ => serve(&channel, script).and_then(|()| done(&mut client, &[])),
+                Script::Killed => serve(&channel, script, || client.kill(9)),
+                Script::Datagram => serve_datagrams(&channel).and_then(|()| done(&mut client, &[])),
+                Script::Rejected => serve(&channel, script, || Ok(()))
+                    .and_then(|()| done(&mut client, &["rejected 28"])),
+                _ => serve(&channel, script, || Ok(())).and_then(|()| done(&mut client, &[])),
             };
             listener.destroy();
             served
@@ -96,8 +119,16 @@ pub fn run(world: &World, server: Server, script: Script, family: Family) -> Res
                 line(server, "listening")?;
             }
             let address = SocketAddr::new(parsed(their_address), port);
-            connect(world, &channel, address, script)?;
-            server.as_mut().map_or(Ok(()), |server| done(server, &[]))
+            if script == Script::Datagram {
+                send_datagram(world, &channel, address)?;
+            } else {
+                let kill = || server.as_ref().map_or(Ok(()), |server| server.kill(9));
+                connect(world, &channel, address, script, kill)?;
+            }
+            match script {
+                Script::Killed => Ok(()),
+                _ => server.as_mut().map_or(Ok(()), |server| done(server, &[])),
+            }
         }
     }
 }
@@ -119,8 +150,8 @@ fn done(process: &mut GuestProcess, before: &[&str]) -> Result<(), Fault> {
     line(process, "done")
 }
 
-fn listen(channel: &EventChannel, address: SocketAddr) -> Result<Id, Error> {
-    let id = channel.create_id(PortSpace::TCP, 0)?;
+fn listen(channel: &EventChannel, address: SocketAddr, space: PortSpace) -> Result<Id, Error> {
+    let id = channel.create_id(space, 0)?;
     id.bind(address)?;
     id.listen(4)?;
     Ok(id)
@@ -212,7 +243,11 @@ fn end(channel: &EventChannel, id: &Id, begins: bool) -> Result<(), Fault> {
     await_kind(channel, &EventKind::TimewaitExit)
 }
 
-fn serve(channel: &EventChannel, script: Script) -> Result<(), Fault> {
+fn serve(
+    channel: &EventChannel,
+    script: Script,
+    kill: impl Fn() -> Result<(), GuestError>,
+) -> Result<(), Fault> {
     let request = event(channel)?;
     let EventKind::ConnectRequest(peer) = &request.kind else {
         return Err(Fault::Wrong(format!("{:?} in place of a request", request.kind)));
@@ -230,18 +265,23 @@ fn serve(channel: &EventChannel, script: Script) -> Result<(), Fault> {
     id.ready_queue_pair(&side.qp).map_err(Fault::ours("make the queue pair ready"))?;
     id.accept(&side.parameters()).map_err(Fault::ours("accept"))?;
     await_kind(channel, &EventKind::Established(<_>::default()))?;
+    if script == Script::Killed {
+        kill()?;
+        return end(channel, &id, false);
+    }
     let message = side.receive()?;
     side.send(&message)?;
     end(channel, &id, script == Script::ServerEnds)
 }
 
-fn connect(
+/// Returns an identifier whose address and route are resolved.
+fn resolved(
     world: &World,
     channel: &EventChannel,
     address: SocketAddr,
-    script: Script,
-) -> Result<(), Fault> {
-    let id = channel.create_id(PortSpace::TCP, 0).map_err(Fault::ours("make an identifier"))?;
+    space: PortSpace,
+) -> Result<Id, Fault> {
+    let id = channel.create_id(space, 0).map_err(Fault::ours("make an identifier"))?;
     world
         .host
         .run(|| id.resolve_addr(None, address, LIMIT))
@@ -249,6 +289,17 @@ fn connect(
     await_kind(channel, &EventKind::AddressResolved)?;
     id.resolve_route().map_err(Fault::ours("resolve the route"))?;
     await_kind(channel, &EventKind::RouteResolved)?;
+    Ok(id)
+}
+
+fn connect(
+    world: &World,
+    channel: &EventChannel,
+    address: SocketAddr,
+    script: Script,
+    kill: impl Fn() -> Result<(), GuestError>,
+) -> Result<(), Fault> {
+    let id = resolved(world, channel, address, PortSpace::TCP)?;
     let side = Side::of(&id)?;
     id.connect(&side.parameters()).map_err(Fault::ours("connect"))?;
     let answer = event(channel)?;
@@ -267,9 +318,72 @@ fn connect(
     }
     id.ready_queue_pair(&side.qp).map_err(Fault::ours("make the queue pair ready"))?;
     id.establish().map_err(Fault::ours("establish"))?;
+    if script == Script::Killed {
+        kill()?;
+        return end(channel, &id, false);
+    }
     let message: Vec<u8> = (0..MESSAGE).map(|i| (i * 7 + i / 251) as u8).collect();
     side.send(&message)?;
     let echoed = side.receive()?;
     expect(echoed == message, || "the message came back changed".to_owned())?;
     end(channel, &id, script == Script::ClientEnds)
+}
+
+/// Bytes of a datagram, without the header in front.
+const DATAGRAM: usize = 1000;
+
+/// Makes a queue pair of datagrams with a receive.
+fn datagram_side(id: &Id) -> Result<(Side, ProtectionDomain), Fault> {
+    let make = || {
+        let device = id.device().ok_or(Error::Destroyed)?;
+        let cq = device.create_cq(16, None)?;
+        let pd = device.alloc_pd()?;
+        let qp = pd.queue_pair(&cq, &cq).service(Service::Ud).build()?;
+        let region = pd.register(2 * MESSAGE, AccessFlags::LOCAL_WRITE)?;
+        qp.ready_for_datagrams(id.q_key().ok_or(Error::Destroyed)?)?;
+        Ok::<_, Error>((Side { qp, cq, region }, pd))
+    };
+    let (side, pd) = make().map_err(Fault::ours("make a queue pair"))?;
+    let receive = RecvWr::new(1, [side.region.sge(MESSAGE..).expect("in range")]);
+    side.qp.post_recv([receive]).map_err(Fault::ours("post a receive"))?;
+    Ok((side, pd))
+}
+
+/// The bytes that the guest's program sends and expects.
+fn datagram() -> Vec<u8> {
+    (0..DATAGRAM).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+fn serve_datagrams(channel: &EventChannel) -> Result<(), Fault> {
+    let request = event(channel)?;
+    let EventKind::ConnectRequest(peer) = &request.kind else {
+        return Err(Fault::Wrong(format!("{:?} in place of a request", request.kind)));
+    };
+    expect(peer.private_data.starts_with(b"hello") && peer.private_data.len() == 180, || {
+        format!("the request has the private data {:?}", peer.private_data)
+    })?;
+    let (side, _pd) = datagram_side(&request.id)?;
+    request.id.accept(&side.parameters()).map_err(Fault::ours("accept"))?;
+    let received = side.receive()?;
+    expect(received[GRH_LEN..][..DATAGRAM] == datagram(), || "another datagram came".to_owned())
+}
+
+fn send_datagram(world: &World, channel: &EventChannel, address: SocketAddr) -> Result<(), Fault> {
+    let id = resolved(world, channel, address, PortSpace::UDP)?;
+    let (side, pd) = datagram_side(&id)?;
+    id.connect(&side.parameters()).map_err(Fault::ours("connect"))?;
+    let answer = event(channel)?;
+    let EventKind::Established(peer) = &answer.kind else {
+        return Err(Fault::Wrong(format!("the answer is {:?}", answer.kind)));
+    };
+    let to = peer.datagram.ok_or_else(|| Fault::Wrong(format!("{answer:?}")))?;
+    expect(peer.private_data.starts_with(b"hello"), || format!("{answer:?}"))?;
+    let vector = AddressVector::new(to.gid_index, Gid::from(to.remote));
+    let ah = pd.create_ah(&vector).map_err(Fault::ours("make an address handle"))?;
+    side.region.write(0, &datagram()).map_err(Fault::ours("write"))?;
+    let data = side.region.sge(..DATAGRAM).expect("in range");
+    let work = SendWr::new(2, SendOperation::send(), [data]).signaled();
+    let posted = side.qp.post_send_to([work], &ah, to.qpn, to.q_key);
+    posted.map_err(Fault::ours("post a datagram"))?;
+    side.complete()
 }
