@@ -1,5 +1,7 @@
 //! The port to the consumer: the program above the engine.
 
+use std::ops::Deref;
+
 use roce_transport::{AsyncEvent, Completion, CqHandle, Instant, Observer};
 
 use crate::region::Region;
@@ -8,8 +10,8 @@ use crate::region::Region;
 pub trait Consumer {
     /// The observer of the endpoint.
     type Observer: Observer;
-    /// Registered memory.
-    type Region: Region;
+    /// A pointer to registered memory, shared with the owner of the registration.
+    type Region: Deref<Target: Region>;
     /// A completion queue whose caller runs the round.
     type Queue;
 

@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,8 @@ use crate::region::Region;
 use crate::revocable::{Revocable, RevocableGuard};
 use crate::window_table::{BindingName, BoundRange, WindowType};
 
-/// All regions registered with one device, and its memory windows.
+/// All regions registered with one device, and its memory windows. `R` is a pointer to a [`Region`], which
+/// the regions' owners share with the table.
 #[derive(Clone, Debug)]
 pub struct MemoryTable<R> {
     regions: Vec<Option<RegionEntry<R>>>,
@@ -109,7 +111,7 @@ impl<R> Default for MemoryTable<R> {
     }
 }
 
-impl<R: Region> MemoryTable<R> {
+impl<R: Deref<Target: Region>> MemoryTable<R> {
     /// Adds a region and returns its key, which is both the local and the remote key.
     ///
     /// `random` draws numbers that no other process draws, so that packets in flight to a dead process
@@ -406,12 +408,12 @@ impl<R: Region> MemoryTable<R> {
 
     /// Returns the memory of a grant; `None` for that of a null region.
     #[inline]
-    fn region(&self, grant: Grant) -> Option<&R> {
-        Some(&self.entry_of(grant)?.region)
+    fn region(&self, grant: Grant) -> Option<&R::Target> {
+        Some(&*self.entry_of(grant)?.region)
     }
 }
 
-impl<R: Region> Memory for MemoryTable<R> {
+impl<R: Deref<Target: Region>> Memory for MemoryTable<R> {
     type Grant = Grant;
 
     fn check(

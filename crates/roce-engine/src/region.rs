@@ -1,8 +1,5 @@
 //! The port to registered memory.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
 use roce_transport::{AtomicChange, MemoryFault};
 use roce_wire::PayloadCrc;
 
@@ -47,46 +44,3 @@ pub trait Region {
     /// [`MemoryFault::Misaligned`] and [`MemoryFault::NotPresent`]; nothing is changed then.
     fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault>;
 }
-
-/// Forwards to the region that a shared pointer points to.
-macro_rules! forward {
-    ($($pointer:ident),+) => {$(
-        impl<R: Region> Region for $pointer<R> {
-            #[inline]
-            fn holds(&self, offset: usize, len: usize) -> bool {
-                (**self).holds(offset, len)
-            }
-
-            #[inline]
-            fn has_word(&self, offset: usize) -> bool {
-                (**self).has_word(offset)
-            }
-
-            #[inline]
-            fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
-                (**self).write(offset, bytes)
-            }
-
-            #[inline]
-            fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
-                (**self).read(offset, into)
-            }
-
-            #[inline]
-            fn read_summed(
-                &self,
-                offset: usize,
-                into: &mut [u8],
-            ) -> Result<Option<PayloadCrc>, MemoryFault> {
-                (**self).read_summed(offset, into)
-            }
-
-            #[inline]
-            fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
-                (**self).atomic(offset, change)
-            }
-        }
-    )+};
-}
-
-forward!(Arc, Rc);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ struct NoConsumer;
 
 impl Consumer for NoConsumer {
     type Observer = ();
-    type Region = PlainRegion;
+    type Region = Rc<PlainRegion>;
     type Queue = ();
 
     fn can_bypass((): &(), _: CqHandle) -> bool {

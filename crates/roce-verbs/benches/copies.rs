@@ -10,6 +10,7 @@ use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
+use roce_engine::Region;
 
 use region::Mapping;
 

@@ -5,11 +5,9 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
-use roce_engine::{Consumer, KeyHasher, OwnNumbers, Pushed, Region};
-use roce_transport::{
-    AsyncEvent, AtomicChange, Completion, CqHandle, EventSource, Instant, MemoryFault, SrqHandle,
-};
-use roce_wire::{PathMtu, PayloadCrc};
+use roce_engine::{Consumer, KeyHasher, OwnNumbers, Pushed};
+use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
+use roce_wire::PathMtu;
 
 use crate::completion_queue;
 use crate::counter_file::{self, SharedCounterFile};
@@ -141,41 +139,5 @@ impl Consumer for Objects {
         if let Some(file) = &self.counter_file {
             counter_file::write(file, self.shard, &counters());
         }
-    }
-}
-
-impl Region for Mapping {
-    #[inline]
-    fn holds(&self, offset: usize, len: usize) -> bool {
-        self.holds(offset, len)
-    }
-
-    #[inline]
-    fn has_word(&self, offset: usize) -> bool {
-        self.has_word(offset)
-    }
-
-    #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.write(offset, bytes)
-    }
-
-    #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
-        self.read(offset, into)
-    }
-
-    #[inline]
-    fn read_summed(
-        &self,
-        offset: usize,
-        into: &mut [u8],
-    ) -> Result<Option<PayloadCrc>, MemoryFault> {
-        self.read_summed(offset, into)
-    }
-
-    #[inline]
-    fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
-        self.atomic(offset, change)
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use roce_engine::Registration;
+use roce_engine::{Region, Registration};
 use roce_transport::{Access, AccessFlags, MemoryFault, Sge};
 
 use crate::driver::Driver;

@@ -234,6 +234,7 @@ mod tests {
     use std::io;
     use std::net::{IpAddr, Ipv4Addr};
     use std::os::fd::BorrowedFd;
+    use std::rc::Rc;
     use std::sync::Arc;
 
     use roce_io::RxFrame;
@@ -257,7 +258,7 @@ mod tests {
 
     impl Consumer for NoConsumer {
         type Observer = ();
-        type Region = PlainRegion;
+        type Region = Rc<PlainRegion>;
         type Queue = ();
 
         fn can_bypass((): &(), _: CqHandle) -> bool {

@@ -1,14 +1,15 @@
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::plain_region::PlainRegion;
 
-type Table = MemoryTable<PlainRegion>;
+type Table = MemoryTable<Rc<PlainRegion>>;
 
 /// Registers `region` under a key that no region has had.
 fn insert(table: &mut Table, region: PlainRegion, how: Registration) -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    table.insert(region, how, || NEXT.fetch_add(1, Ordering::Relaxed))
+    table.insert(Rc::new(region), how, || NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 const PD: PdHandle = PdHandle(1);
@@ -52,7 +53,7 @@ fn a_replaced_region_has_its_key_and_nothing_else_of_before() {
     let access = AccessFlags::LOCAL_WRITE;
     let how =
         Registration { pd: OTHER.pd, access, iova: 0x1000, invalidatable: false, on_demand: false };
-    table.replace(key, region, how);
+    table.replace(key, Rc::new(region), how);
     let check = |by, address, len, access| table.check(by, key, address, len, access);
     let refused = |by, address, access| check(by, address, 1, access).map(|_| ()).unwrap_err();
     assert_eq!(refused(BY, 0x1000, Access::LocalRead), MemoryFault::WrongDomain);

@@ -1,6 +1,7 @@
 //! Completion queues of a host.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use roce_engine::policy::INLINE_RECENT;
 use roce_engine::{Consumer, PlainRegion, Pushed};
@@ -73,7 +74,7 @@ impl Queues {
 
 impl Consumer for Queues {
     type Observer = ();
-    type Region = PlainRegion;
+    type Region = Rc<PlainRegion>;
     type Queue = Polled;
 
     fn can_bypass(poller: &Polled, handle: CqHandle) -> bool {

@@ -1,6 +1,7 @@
 //! Two hosts on a link, and the properties that hold at every moment.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -277,7 +278,7 @@ fn new_host(
     });
     let access = AccessFlags::ALL;
     let how = Registration { pd: PD, access, iova: BASE, invalidatable: false, on_demand: false };
-    let key = engine.memory.insert(PlainRegion::new(REGION), how, || dice.random());
+    let key = engine.memory.insert(Rc::new(PlainRegion::new(REGION)), how, || dice.random());
     let (local, remote) = (address(place), address(1 - place));
     let entry = PathEntry::new(OuterHeaders::new(local, remote)).expect("one family");
     let entry = entry.with_next_hop(Some(NextHop::Neighbour(mac(1 - place))), mac(place));

@@ -252,7 +252,7 @@ fn run(seed: u64) {
                 table.write(granted.expect(&what), 0, &[mark]).unwrap();
                 let mut seen = [0];
                 let bytes = &model.regions[region].bytes;
-                roce_engine::Region::read(bytes, offset as usize, &mut seen).unwrap();
+                roce_engine::Region::read(&**bytes, offset as usize, &mut seen).unwrap();
                 assert_eq!(seen, [mark], "{what}");
             }
         }

@@ -62,10 +62,17 @@ impl Receiver {
         }
         while count < budget {
             let taken = match &mut self.source {
-                Source::Ring(ring) => {
-                    let unusable = &mut self.unusable;
-                    usize::from(ring.take(|frame| *unusable += lend_ring(frame, on_frame)))
-                }
+                Source::Ring(ring) => match ring.take() {
+                    Some(RingFrame::Whole { vnet_hdr, bytes, vlan_tag }) => {
+                        self.unusable += lend(vnet_hdr, bytes, vlan_tag, on_frame);
+                        1
+                    }
+                    Some(RingFrame::Unusable) => {
+                        self.unusable += 1;
+                        1
+                    }
+                    None => 0,
+                },
                 Source::Mmsg { buffers, arrivals } => {
                     let len = buffers.len().min(budget - count);
                     let taken = receive_now(socket, &mut buffers[..len], arrivals)?;
@@ -98,14 +105,6 @@ impl Receiver {
     }
 }
 
-/// Lends the frame and returns 0, or returns 1 if it is unusable, as the two below.
-fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
-    match frame {
-        RingFrame::Whole { vnet_hdr, bytes, vlan_tag } => lend(vnet_hdr, bytes, vlan_tag, on_frame),
-        RingFrame::Unusable => 1,
-    }
-}
-
 fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match buffer[..arrival.len].split_first_chunk() {
         Some((header, bytes)) if !arrival.truncated => lend(header, bytes, None, on_frame),
@@ -113,6 +112,7 @@ fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(RxFrame
     }
 }
 
+/// Lends the frame and returns 0, or returns 1 if it is unusable.
 fn lend(
     header: &[u8; HEADER_LEN],
     bytes: &[u8],

@@ -108,19 +108,18 @@ impl Ring {
         waits
     }
 
-    /// Lends the next waiting frame to `on_frame`; returns false if none waits.
+    /// Lends the next waiting frame; returns `None` if none waits.
     ///
     /// Its slot goes back to the kernel with the next call or with [`give_back`](Self::give_back):
     /// the store misses the cache, as the sender's processor has read the word, and a lock taken
     /// next would wait for it.
     #[inline]
-    pub(crate) fn take(&mut self, on_frame: impl FnOnce(RingFrame<'_>)) -> bool {
+    pub(crate) fn take(&mut self) -> Option<RingFrame<'_>> {
         if !self.has_frame() {
-            return false;
+            return None;
         }
         self.give_back();
         let slot = self.slot;
-        // Before the call: if `on_frame` panics, the ring still advances.
         self.taken = Some(slot);
         self.next = if self.next + 1 == self.slots.len() { 0 } else { self.next + 1 };
         self.slot = self.slots[self.next];
@@ -129,8 +128,7 @@ impl Ring {
         prefetch(unsafe { slice::from_raw_parts(self.slot.as_ptr(), 1) });
         // SAFETY: invariants 1 to 3: the slot is ours until given back, which takes `&mut self`,
         // so that no reference to the frame is left.
-        on_frame(unsafe { frame_in(slot, self.slot_len) });
-        true
+        Some(unsafe { frame_in(slot, self.slot_len) })
     }
 
     /// Gives the slot of the last frame back to the kernel. Call it before waiting for the socket,

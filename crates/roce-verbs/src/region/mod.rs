@@ -40,6 +40,7 @@ mod tests;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::io;
 
+use roce_engine::Region;
 use roce_transport::{AtomicChange, MemoryFault};
 use roce_wire::{PathMtu, PayloadCrc};
 
@@ -227,11 +228,6 @@ impl Mapping {
         self.len
     }
 
-    /// Returns true if `len` bytes from `offset` lie inside.
-    pub(crate) fn holds(&self, offset: usize, len: usize) -> bool {
-        offset.checked_add(len).is_some_and(|end| end <= self.len)
-    }
-
     /// Returns the address of byte `offset`, after the check that `len` bytes follow it.
     ///
     /// # Panics
@@ -239,58 +235,6 @@ impl Mapping {
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(self.holds(offset, len), "{len} bytes at {offset} leave {} bytes", self.len);
         self.base.wrapping_add(offset)
-    }
-
-    /// Stores `bytes` from `offset` on, the last word last; see the module's documentation.
-    ///
-    /// # Errors
-    /// [`MemoryFault::NotPresent`]; bytes before the page that is not present may be stored.
-    #[inline]
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let to = self.at(offset, bytes.len());
-        fence(Ordering::Release);
-        // SAFETY: `at` checked the range, and `bytes` is as long, and not empty.
-        unsafe { copy::write(bytes.as_ptr(), to, bytes.len()) }
-    }
-
-    /// Loads bytes from `offset` on. Bytes that are written meanwhile may be old or new.
-    ///
-    /// # Errors
-    /// [`MemoryFault::NotPresent`]; `into` may hold some of the bytes then.
-    #[inline]
-    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
-        if into.is_empty() {
-            return Ok(());
-        }
-        let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range, and `into` is ours alone.
-        unsafe { copy::read(from, into.as_mut_ptr(), into.len())? };
-        fence(Ordering::Acquire);
-        Ok(())
-    }
-
-    /// As [`read`](Self::read), and returns the CRC of the bytes if one pass can compute both.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    #[inline]
-    pub(crate) fn read_summed(
-        &self,
-        offset: usize,
-        into: &mut [u8],
-    ) -> Result<Option<PayloadCrc>, MemoryFault> {
-        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_supported()) else {
-            return self.read(offset, into).map(|()| None);
-        };
-        let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range, `into` is ours alone, `is_supported` returned true, and
-        // every path MTU is a multiple of 256.
-        let register = unsafe { copy_crc::relaxed(from, into.as_mut_ptr(), into.len())? };
-        fence(Ordering::Acquire);
-        Ok(Some(PayloadCrc::from_register(register, mtu)))
     }
 
     /// Loads one byte with acquire ordering, to wait for the end of a message. As the program's own
@@ -313,22 +257,64 @@ impl Mapping {
         at.is_aligned().then(|| unsafe { AtomicU64::from_ptr(at) })
     }
 
-    /// Returns true if the word at `offset`, which must be inside, is aligned.
-    pub(crate) fn has_word(&self, offset: usize) -> bool {
-        self.at(offset, 8).cast::<u64>().is_aligned()
-    }
-
     /// Loads the aligned word at `offset`; `None` if it is not aligned. It faults as
     /// [`load_u8`](Self::load_u8) does.
     pub(crate) fn load_u64(&self, offset: usize) -> Option<u64> {
         Some(self.word(offset)?.load(Ordering::Acquire))
     }
+}
 
-    /// Changes the aligned word at `offset` in one step and returns its value before.
-    ///
-    /// # Errors
-    /// [`MemoryFault::Misaligned`] and [`MemoryFault::NotPresent`]; nothing is changed then.
-    pub(crate) fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
+impl Region for Mapping {
+    fn holds(&self, offset: usize, len: usize) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    fn has_word(&self, offset: usize) -> bool {
+        self.at(offset, 8).cast::<u64>().is_aligned()
+    }
+
+    // The last word last: see the module's documentation.
+    #[inline]
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let to = self.at(offset, bytes.len());
+        fence(Ordering::Release);
+        // SAFETY: `at` checked the range, and `bytes` is as long, and not empty.
+        unsafe { copy::write(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryFault> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let from = self.at(offset, into.len());
+        // SAFETY: `at` checked the range, and `into` is ours alone.
+        unsafe { copy::read(from, into.as_mut_ptr(), into.len())? };
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    #[inline]
+    fn read_summed(
+        &self,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
+        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_supported()) else {
+            return self.read(offset, into).map(|()| None);
+        };
+        let from = self.at(offset, into.len());
+        // SAFETY: `at` checked the range, `into` is ours alone, `is_supported` returned true, and
+        // every path MTU is a multiple of 256.
+        let register = unsafe { copy_crc::relaxed(from, into.as_mut_ptr(), into.len())? };
+        fence(Ordering::Acquire);
+        Ok(Some(PayloadCrc::from_register(register, mtu)))
+    }
+
+    fn atomic(&self, offset: usize, change: AtomicChange) -> Result<u64, MemoryFault> {
         let word = self.at(offset, 8).cast::<u64>();
         if !word.is_aligned() {
             return Err(MemoryFault::Misaligned);

@@ -1,5 +1,6 @@
 //! Decides which packets carry AckReq.
 
+use super::Requester;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendEntry;
 use crate::rc::send_state::SendState;
@@ -37,6 +38,22 @@ pub(super) struct AckPolicy {
     peer_wants_ack: bool,
 }
 
+impl Requester {
+    /// Returns the policy for the train that is sent next.
+    #[inline]
+    pub(super) fn ack_policy(&self, peer_wants_ack: bool) -> AckPolicy {
+        let (send, window) = (&self.send, self.window());
+        AckPolicy {
+            since_ack_req: send.since_ack_req(),
+            max_since: (window / 2).min(ACK_REQ_INTERVAL),
+            // Pacing may end the train before the window does.
+            window_end: (send.unacked() + u64::from(window)).min(self.limit.train_end()),
+            first_retransmitted: self.recovery.is_retransmitting().then_some(send.unacked()),
+            peer_wants_ack,
+        }
+    }
+}
+
 impl AckPolicy {
     /// Each packet carries AckReq.
     pub(super) const ALWAYS: Self = Self {
@@ -46,25 +63,6 @@ impl AckPolicy {
         first_retransmitted: None,
         peer_wants_ack: true,
     };
-
-    /// The policy for the next train, where `window` packets may be in flight and pacing lets those before
-    /// `train_end` leave. `is_retransmitting`: its first packet was sent before.
-    #[inline]
-    pub(super) fn new(
-        send: &SendState,
-        window: u32,
-        train_end: u64,
-        is_retransmitting: bool,
-        peer_wants_ack: bool,
-    ) -> Self {
-        Self {
-            since_ack_req: send.since_ack_req(),
-            max_since: (window / 2).min(ACK_REQ_INTERVAL),
-            window_end: (send.unacked() + u64::from(window)).min(train_end),
-            first_retransmitted: is_retransmitting.then_some(send.unacked()),
-            peer_wants_ack,
-        }
-    }
 
     /// Returns true if packet `seq`, which ends no message, carries AckReq.
     #[inline]

@@ -39,7 +39,7 @@ impl Requester {
             self.recovery.on_sent(seq, cx.time);
         }
         self.send.set_since_ack_req(acks.since_ack_req());
-        self.commit(&Sent::data(1, true, true), cx);
+        self.send.commit(&Sent::data(1, true, true), cx.counters());
         self.keep_timed(qp, timers, cx.time);
         let number = window.on_sent(1, has_requested, 0);
         self.frames.on_sent(number, seq, self.send.next());

@@ -73,14 +73,6 @@ impl Requester {
         self.send.since_ack_req() != 0 && self.has_unsent() && !self.send.defers_ack()
     }
 
-    /// The policy for the train that is sent next.
-    #[inline]
-    pub(super) fn ack_policy(&self, peer_wants_ack: bool) -> AckPolicy {
-        let is_retransmitting = self.recovery.is_retransmitting();
-        let train_end = self.limit.train_end();
-        AckPolicy::new(&self.send, self.window(), train_end, is_retransmitting, peer_wants_ack)
-    }
-
     /// Writes what may leave now and fits into one train.
     ///
     /// # Errors
