@@ -428,3 +428,16 @@ fn queue_pair_1_is_the_connection_managements_or_the_applications() {
     cable.left.run(|| id.bind(address)).unwrap();
     assert!(pd.queue_pair(&cq, &cq).general_services().build().is_err());
 }
+
+#[tier1]
+fn identifiers_of_active_sides_cost_no_descriptors() {
+    let cable = Cable::with_mtu(1500);
+    let client = End::on(&cable.left);
+    let first = client.resolved(PortSpace::TCP, "10.1.0.2");
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let ids: Vec<_> = (0..100).map(|_| client.resolved(PortSpace::TCP, "10.1.0.2")).collect();
+    assert!(descriptors() < before + 10, "{before}, then {}", descriptors());
+    assert!(ids.iter().all(|id| id.device().is_some()) && client.channel.devices().len() == 1);
+    drop(first);
+}

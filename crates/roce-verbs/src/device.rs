@@ -117,7 +117,25 @@ pub struct Device {
 }
 
 /// The key of an engine in this process: network namespace and interface.
-type EngineKey = (u64, u32);
+pub(crate) type EngineKey = (u64, u32);
+
+/// Returns the number of this thread's network namespace.
+fn network_namespace() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino())
+}
+
+/// A reference to a context of a device that does not keep it.
+#[derive(Debug)]
+pub(crate) struct WeakDevice {
+    driver: Weak<Driver>,
+    events: Weak<EventQueue>,
+}
+
+impl WeakDevice {
+    pub(crate) fn upgrade(&self) -> Option<Device> {
+        Some(Device { driver: self.driver.upgrade()?, events: self.events.upgrade()? })
+    }
+}
 
 /// The devices open in this process. A child after `fork` has opened none.
 static OPEN_DEVICES: PerProcess<Mutex<HashMap<EngineKey, Weak<Driver>>>> = PerProcess::new();
@@ -146,7 +164,7 @@ impl Device {
         if !(1..=MAX_SHARDS).contains(&config.shards) {
             return Err(Error::Shards { requested: config.shards, max: MAX_SHARDS });
         }
-        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+        let namespace = network_namespace();
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let found = interfaces()?.into_iter().find(|candidate| candidate.name == interface);
@@ -167,16 +185,24 @@ impl Device {
         Self::context_of(driver)
     }
 
-    /// Returns a context of the interface's device, whatever its configuration is; `None` if this process has not
-    /// opened it.
-    pub(crate) fn opened(interface: &str) -> Result<Option<Self>, Error> {
-        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
-        let index = interfaces()?.into_iter().find(|it| it.name == interface).map(|it| it.index);
+    /// Returns the key of an interface's engine; `None` if there is no such interface.
+    pub(crate) fn key_of(interface: &str) -> Result<Option<EngineKey>, Error> {
+        let found = interfaces()?.into_iter().find(|it| it.name == interface);
+        Ok(found.map(|it| (network_namespace(), it.index)))
+    }
+
+    /// Returns a context of a device, whatever its configuration is; `None` if this process has not opened it.
+    pub(crate) fn opened(key: EngineKey) -> Result<Option<Self>, Error> {
         let driver = {
             let open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
-            index.and_then(|index| open.get(&(namespace, index))?.upgrade())
+            open.get(&key).and_then(Weak::upgrade)
         };
         driver.map(Self::context_of).transpose()
+    }
+
+    /// Returns a reference to this context that does not keep it.
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice { driver: Arc::downgrade(&self.driver), events: Arc::downgrade(&self.events) }
     }
 
     /// Makes a context of a device that is open.

@@ -4,10 +4,12 @@
 //! shards as `ROCE_SHARDS` says, with a queue in each.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use roce_tests::fixtures::{TestDevice, connect};
+use roce_verbs::cm::{self, ConnectionParameters, EventChannel, EventKind, PortSpace};
 use roce_verbs::{
-    CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWr,
+    CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, Qpn, RecvWr,
     SendOperation, SendWr, environment,
 };
 
@@ -29,6 +31,11 @@ fn main() -> Result<(), Box<dyn StdError>> {
         Ok(())
     };
     exchange_one(1)?;
+    let channel = EventChannel::new(config())?;
+    let listener = channel.create_id(PortSpace::TCP, 0)?;
+    listener.bind("0.0.0.0:7174".parse()?)?;
+    listener.listen(4)?;
+    let idle = channel.create_id(PortSpace::TCP, 0)?;
     // SAFETY: the child calls nothing before it knows that it is the child, and what it
     // calls then takes no lock that a thread of the parent may hold: that is the test.
     match unsafe { libc::fork() } {
@@ -39,6 +46,13 @@ fn main() -> Result<(), Box<dyn StdError>> {
             assert!(there.post_recv([]).is_err());
             assert!(end.cq.poll_one().is_none());
             assert!(matches!(end.device.create_cq(1, None), Err(Error::Forked)));
+            let errno = |result: Result<(), cm::Error>| result.map_err(|error| error.errno());
+            assert_eq!(errno(listener.listen(4)), Err(libc::EIO));
+            assert_eq!(errno(idle.bind("0.0.0.0:7175".parse()?)), Err(libc::EIO));
+            assert!(idle.device().is_none() && channel.create_id(PortSpace::TCP, 0).is_err());
+            assert!(channel.try_next().is_none() && channel.next(None).is_err());
+            listener.destroy();
+            drop((listener, idle, channel));
             // Opened anew it works, with a number space of its own.
             let end = TestDevice::of(Device::open(&interface, config())?);
             let (here, _there) = connect(&end, &end, &ConnectOptions::default());
@@ -54,7 +68,24 @@ fn main() -> Result<(), Box<dyn StdError>> {
             // SAFETY: waits for the child that was just made; the status is ours.
             unsafe { libc::waitpid(child, &mut status, 0) };
             assert_eq!(status, 0, "the child found something else than it should");
-            exchange_one(2)
+            exchange_one(2)?;
+            // The child has not ended the listener.
+            connects_to_itself(&channel)
+        }
+    }
+}
+
+/// Asks the listener of this process for a connection.
+fn connects_to_itself(channel: &EventChannel) -> Result<(), Box<dyn StdError>> {
+    let limit = Duration::from_secs(20);
+    let id = channel.create_id(PortSpace::TCP, 0)?;
+    id.resolve_addr(None, "127.0.0.1:7174".parse()?, limit)?;
+    loop {
+        match channel.next(Some(limit))?.ok_or("no event")?.kind {
+            EventKind::AddressResolved => id.resolve_route()?,
+            EventKind::RouteResolved => id.connect(&ConnectionParameters::new(Qpn::MAX))?,
+            EventKind::ConnectRequest(_) => return Ok(()),
+            other => return Err(format!("{other:?}").into()),
         }
     }
 }

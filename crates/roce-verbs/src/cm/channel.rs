@@ -162,6 +162,9 @@ impl EventChannel {
 
     /// Returns the devices of the channel's identifiers, each once.
     pub fn devices(&self) -> Vec<Device> {
+        if !self.0.list.is_current() {
+            return Vec::new();
+        }
         let ids: Vec<_> = {
             let ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
             ids.iter().filter_map(Weak::upgrade).collect()
@@ -273,8 +276,10 @@ impl Id {
     /// Moves the identifier to another channel, with its events that wait. Returns how many events the program
     /// has got of it.
     pub fn migrate(&self, channel: &EventChannel) -> u32 {
-        self.0.target.move_to(&channel.0.list);
-        channel.add(self);
+        if self.0.is_current() {
+            self.0.target.move_to(&channel.0.list);
+            channel.add(self);
+        }
         self.0.target.reported.load(Ordering::Acquire)
     }
 }

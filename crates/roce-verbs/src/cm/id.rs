@@ -16,6 +16,7 @@ use super::opener::Opener;
 use super::port_claim::{PortClaim, automatic_port};
 use super::router::Router;
 use crate::device::Device;
+use crate::fork;
 
 /// A connection, a listener, or the end of a resolution of a datagram service; as `rdma_cm_id`.
 ///
@@ -45,6 +46,8 @@ pub(super) struct IdHandle {
     pub(super) target: Arc<EventTarget>,
     opener: Opener,
     state: Mutex<State>,
+    /// A child after fork waits for none of the locks, which a thread of its parent may hold.
+    generation: fork::Generation,
 }
 
 #[derive(Debug, Default)]
@@ -94,11 +97,12 @@ impl Id {
         opener: Opener,
     ) -> Self {
         let target = Arc::new(EventTarget::new(space, context, list));
-        Self::of(IdHandle { target, opener, state: Mutex::default() })
+        Self::of(target, opener, State::default())
     }
 
-    fn of(handle: IdHandle) -> Self {
-        let handle = Arc::new(handle);
+    fn of(target: Arc<EventTarget>, opener: Opener, state: State) -> Self {
+        let (state, generation) = (Mutex::new(state), fork::Generation::current());
+        let handle = Arc::new(IdHandle { target, opener, state, generation });
         let weak: Weak<IdHandle> = Arc::downgrade(&handle);
         handle.target.set_handle(weak);
         Self(handle)
@@ -125,7 +129,7 @@ impl Id {
             device: Some(device),
             ..State::default()
         };
-        Some(Self::of(IdHandle { target, opener, state: Mutex::new(state) }))
+        Some(Self::of(target, opener, state))
     }
 
     /// Returns a number that no other identifier of this process has or had.
@@ -150,18 +154,18 @@ impl Id {
 
     /// Returns the own address and port, as far as they are known.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.0.state().local
+        self.0.is_current().then(|| self.0.state().local).flatten()
     }
 
     /// Returns the peer's address and port, once they are known.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.0.state().peer
+        self.0.is_current().then(|| self.0.state().peer).flatten()
     }
 
     /// Returns the device, once the identifier is bound to one: to an address of it, by the address of a peer,
     /// or by a request. The queue pair of the connection is made from this device.
     pub fn device(&self) -> Option<Device> {
-        self.0.state().device.clone()
+        self.0.is_current().then(|| self.0.state().device.clone()).flatten()
     }
 
     /// Binds the identifier to an address and a port. The unspecified and the loopback address stand for all
@@ -296,7 +300,9 @@ impl Id {
 
     /// Sets the type of service, or traffic class, of the connection's packets.
     pub fn set_type_of_service(&self, type_of_service: u8) {
-        self.0.state().type_of_service = type_of_service;
+        if self.0.is_current() {
+            self.0.state().type_of_service = type_of_service;
+        }
     }
 
     /// Sets whether the port is claimed only by [`listen`](Self::listen).
@@ -354,6 +360,11 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl IdHandle {
+    /// Returns true in the process that made the identifier.
+    pub(super) fn is_current(&self) -> bool {
+        self.generation.is_current()
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.phase == Phase::ResolvingAddress {
@@ -368,7 +379,7 @@ impl IdHandle {
 
     /// As [`state`](Self::state), of an identifier that this process has not destroyed.
     pub(super) fn checked_state(&self) -> Result<MutexGuard<'_, State>, Error> {
-        if !self.target.list().is_current() {
+        if !self.is_current() {
             return Err(crate::Error::Forked.into());
         }
         match self.target.is_destroyed() {
@@ -444,7 +455,7 @@ impl IdHandle {
 
     fn destroy(&self) {
         // In a child after fork all of it is the parent's.
-        if !self.target.list().is_current() || !self.target.destroy() {
+        if !self.is_current() || !self.target.destroy() {
             return;
         }
         let (listeners, connection) = {

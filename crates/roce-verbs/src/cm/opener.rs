@@ -1,8 +1,9 @@
 //! How the devices of identifiers are opened.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::Device;
+use crate::device::{Device, EngineKey, WeakDevice};
 use crate::device_config::DeviceConfig;
 use crate::error::Error;
 
@@ -11,13 +12,17 @@ type Open = dyn Fn(&str) -> Result<Device, Error> + Send + Sync;
 
 /// Opens the devices that identifiers of a channel need, unless the process has opened them.
 #[derive(Clone)]
-pub(super) struct Opener(Arc<Open>);
+pub(super) struct Opener {
+    open: Arc<Open>,
+    /// The contexts of the identifiers, one for each device: a context costs a descriptor.
+    contexts: Arc<Mutex<HashMap<EngineKey, WeakDevice>>>,
+}
 
 impl Opener {
     pub(super) fn new(
         open: impl Fn(&str) -> Result<Device, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(open))
+        Self { open: Arc::new(open), contexts: Arc::default() }
     }
 
     pub(super) fn with_config(config: DeviceConfig) -> Self {
@@ -26,10 +31,18 @@ impl Opener {
 
     /// Returns the device of an interface: the open one, whatever its configuration is.
     pub(super) fn open(&self, interface: &str) -> Result<Device, Error> {
-        match Device::opened(interface)? {
-            Some(device) => Ok(device),
-            None => (self.0)(interface),
+        let Some(key) = Device::key_of(interface)? else { return (self.open)(interface) };
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = contexts.get(&key).and_then(WeakDevice::upgrade) {
+            return Ok(device);
         }
+        let device = match Device::opened(key)? {
+            Some(device) => device,
+            None => (self.open)(interface)?,
+        };
+        contexts.retain(|_, device| device.upgrade().is_some());
+        contexts.insert(key, device.downgrade());
+        Ok(device)
     }
 }
 
