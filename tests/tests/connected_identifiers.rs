@@ -1,6 +1,7 @@
 //! Identifiers of connection management on real interfaces: `roce_verbs::cm` between hosts and processes.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use roce_netns::Host;
@@ -440,4 +441,24 @@ fn identifiers_of_active_sides_cost_no_descriptors() {
     assert!(descriptors() < before + 10, "{before}, then {}", descriptors());
     assert!(ids.iter().all(|id| id.device().is_some()) && client.channel.devices().len() == 1);
     drop(first);
+}
+
+#[tier1]
+fn the_end_of_a_process_by_exit_ends_its_connections() {
+    let cable = Cable::with_mtu(1500);
+    let server = End::on(&cable.right);
+    let _listener = server.listen(PortSpace::TCP, "0.0.0.0");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-connect-and-exit"));
+    command.arg("10.1.0.2:7174");
+    let mut child = cable.left.spawn(command).unwrap();
+    let (passive, _) = server.request();
+    let there = Side::of(&passive);
+    passive.ready_queue_pair(&there.qp).unwrap();
+    passive.accept(&there.parameters()).unwrap();
+    assert!(matches!(server.event().kind, EventKind::Established(_)));
+    let begun = Instant::now();
+    assert_eq!(server.event().kind, EventKind::Disconnected);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(child.wait().unwrap().success());
+    passive.disconnect().unwrap();
 }

@@ -354,6 +354,16 @@ impl Agent {
         Ok(())
     }
 
+    /// Gives up all connections and resolutions, as [`destroy`](Self::destroy) does: the program ends.
+    pub fn destroy_all(&mut self, now: Duration) {
+        let tables = &mut self.tables;
+        let resolutions: Vec<_> = tables.resolutions.keys().copied().collect();
+        resolutions.into_iter().for_each(|id| services::destroy(tables, now, id));
+        let alive = tables.connections.iter().filter(|(_, it)| !it.is_destroyed);
+        let connections: Vec<_> = alive.map(|(id, _)| *id).collect();
+        connections.into_iter().for_each(|id| ending::destroy(tables, now, id));
+    }
+
     /// Returns the attributes for INIT of the connection's queue pair.
     ///
     /// # Errors

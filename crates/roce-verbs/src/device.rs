@@ -422,7 +422,7 @@ impl Device {
     }
 }
 
-/// Sends delayed ACKs and held posts of all devices of this process, publishes their counters, writes
+/// Ends connections of connection management, sends delayed ACKs and held posts of all devices of this process, publishes their counters, writes
 /// their captures and ends their threads. Waits at most `limit` for locks and threads. For the end of
 /// the process: it closes no device.
 fn stop_all(limit: Duration) {
@@ -439,6 +439,7 @@ fn stop_all(limit: Duration) {
         }
     };
     for driver in drivers {
+        driver.end_connections(deadline);
         driver.flush_held(deadline);
         driver.end_threads(deadline);
         driver.publish_counters(deadline);
@@ -452,7 +453,8 @@ fn stop_all(limit: Duration) {
 }
 
 /// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has seen and
-/// the requests that it has posted. A device that the program has leaked, or keeps in a static, is never
+/// the requests that it has posted, and ends connections that connection management has made, as the kernel does
+/// for a process that ends. A device that the program has leaked, or keeps in a static, is never
 /// dropped.
 ///
 /// Then it ends the devices' threads: handlers and destructors that run later may free memory that a

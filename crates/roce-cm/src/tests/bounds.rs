@@ -115,6 +115,24 @@ fn a_request_that_the_program_has_taken_is_not_in_the_backlog() {
 }
 
 #[test]
+fn the_peer_of_every_connection_is_told_when_the_program_ends() {
+    let mut agent = agent(0);
+    for number in [1, 2, 3] {
+        handle(&mut agent, req(number));
+        handle(&mut agent, sidr_req(number));
+    }
+    let ids: Vec<_> = std::iter::from_fn(|| agent.poll_event()).map(|event| event.id()).collect();
+    agent.accept(NOW, ids[0], &AcceptParameters::new(Qpn::new(0x11).unwrap())).unwrap();
+    agent.destroy(NOW, ids[2]).unwrap();
+    while agent.poll_transmit().is_some() {}
+    agent.destroy_all(NOW);
+    // A REJ of the two requests that are left; what was destroyed before is not told again.
+    assert_eq!(std::iter::from_fn(|| agent.poll_transmit()).count(), 2 + 3);
+    let usage = agent.usage();
+    assert_eq!((usage.resolutions, usage.unanswered_requests, agent.poll_event()), (0, 0, None));
+}
+
+#[test]
 fn requests_without_answer_are_bounded() {
     let mut agent = agent(0);
     let mut ids = Vec::new();

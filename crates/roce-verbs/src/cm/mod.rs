@@ -72,6 +72,12 @@
 //! # server(&channel).and(client(&channel)).unwrap();
 //! ```
 //!
+//! # The end of the process
+//!
+//! `exit` and the return from `main` end the connections that are left: the peers are told once. Of a process that
+//! ends otherwise (SIGKILL, `_exit`, a crash) they learn when their queue pairs' retries are used up, or when
+//! they disconnect themselves: another process with connection management on the interface confirms that.
+//!
 //! # Ports
 //!
 //! A port that an identifier is bound to belongs to it in the network namespace of the process: another

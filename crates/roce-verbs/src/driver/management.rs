@@ -14,7 +14,7 @@ use super::Driver;
 use super::monitor::ManagementQueries;
 use super::shard::Shard;
 use crate::cm::{DeviceNumber, Router};
-use crate::engine;
+use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
 
@@ -103,6 +103,21 @@ impl Driver {
         Ok(self.first().with_agent(|agent, now| work(agent, &mut lock(&router), now)))
     }
 
+    /// Ends all connections that connection management has made, for the end of the process. Waits at most until
+    /// `deadline` for the lock.
+    pub(crate) fn end_connections(&self, deadline: std::time::Instant) {
+        let shard = self.first();
+        while shard.generation.is_current() {
+            if let Some(mut engine) = shard.engine.try_lock() {
+                return shard.end_connections(&mut engine);
+            }
+            if std::time::Instant::now() >= deadline {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Resolves the next hop of a path, and calls `done` with the outcome from the monitor thread, at most some
     /// four seconds later.
     pub(crate) fn reach(
@@ -121,6 +136,16 @@ impl Driver {
 }
 
 impl Shard {
+    fn end_connections(&self, engine: &mut Engine) {
+        let now = self.now();
+        engine.set_now(now);
+        let time = engine.agent_now();
+        if let Some(agent) = engine.agent() {
+            agent.destroy_all(time);
+            engine.run(now, Cause::Call, None);
+        }
+    }
+
     /// Does `work` with the agent at a time, and then runs a round.
     fn with_agent<T>(&self, work: impl FnOnce(&mut Agent, Duration) -> T) -> Option<T> {
         let (mut engine, now) = self.lock_now();
