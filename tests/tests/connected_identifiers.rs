@@ -342,6 +342,13 @@ fn addresses_that_no_device_has_or_that_no_neighbour_answers_for_are_errors() {
     let event = client.event();
     assert_eq!(event.kind, EventKind::AddressError { errno: libc::ETIMEDOUT });
     assert_eq!(event.status(), -libc::ETIMEDOUT);
+    // The program may have less patience than the kernel.
+    let id = client.channel.create_id(PortSpace::TCP, 0).unwrap();
+    let (begun, timeout) = (Instant::now(), Duration::from_millis(300));
+    let address = "10.1.0.78:1".parse().unwrap();
+    cable.left.run(|| id.resolve_addr(None, address, timeout)).unwrap();
+    assert_eq!(client.event().kind, EventKind::AddressError { errno: libc::ETIMEDOUT });
+    assert!((timeout..Duration::from_secs(2)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(errno(id.resolve_route()), libc::EINVAL);
 }
 

@@ -196,8 +196,8 @@ impl Id {
     /// `AddressResolved` or `AddressError` follows. An address of this host, or the loopback address, is
     /// reached over the device that has it.
     ///
-    /// The kernel decides how long it asks for a neighbour: by default three seconds, at most four. `timeout` is
-    /// not counted beyond that.
+    /// Where no neighbour answers, the error comes after `timeout`, or when the kernel gives up: by default after
+    /// three seconds, at most four.
     ///
     /// # Errors
     /// [`Error::NoRoute`], [`Error::NoDevice`], [`Error::FamiliesDiffer`], [`Error::WrongState`]; those of
@@ -208,7 +208,6 @@ impl Id {
         destination: SocketAddr,
         timeout: Duration,
     ) -> Result<(), Error> {
-        let _kernels = timeout;
         let mut state = self.0.checked_state()?;
         let is_bound = match state.phase {
             Phase::Idle => false,
@@ -232,7 +231,7 @@ impl Id {
             }
         };
         let (own, remote) = (ends.local.address, ends.remote);
-        device.driver().reach(own, remote, state.type_of_service, done)?;
+        device.driver().reach(own, remote, state.type_of_service, timeout, done)?;
         state.local = Some(SocketAddr::new(own, port.unwrap_or_else(automatic_port)));
         state.peer = Some(SocketAddr::new(remote, destination.port()));
         (state.device, state.phase) = (Some(device), Phase::ResolvingAddress);

@@ -18,6 +18,9 @@ use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
 
+/// Longest time that the outcome of [`Driver::reach`] is waited for; the kernel gives up before.
+const MAX_REACH: Duration = Duration::from_secs(3600);
+
 /// What the owner of an engine does for its agent.
 struct Port {
     router: Arc<Mutex<Router>>,
@@ -118,19 +121,21 @@ impl Driver {
         }
     }
 
-    /// Resolves the next hop of a path, and calls `done` with the outcome from the monitor thread, at most some
-    /// four seconds later.
+    /// Resolves the next hop of a path, and calls `done` with the outcome from the monitor thread, after
+    /// `timeout` or at most some four seconds.
     pub(crate) fn reach(
         &self,
         local: IpAddr,
         remote: IpAddr,
         traffic_class: u8,
+        timeout: Duration,
         done: impl FnOnce(Result<(), RouteError>) + Send + 'static,
     ) -> Result<(), Error> {
         self.check_alive()?;
         let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(local, remote) };
         let mixed = |_| std::io::Error::from(std::io::ErrorKind::InvalidInput);
-        self.monitor.reach(PathEntry::new(outer).map_err(mixed)?, Box::new(done));
+        let until = self.shards.common.now() + timeout.min(MAX_REACH);
+        self.monitor.reach(PathEntry::new(outer).map_err(mixed)?, until, Box::new(done));
         Ok(())
     }
 }

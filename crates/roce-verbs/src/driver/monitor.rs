@@ -75,6 +75,8 @@ enum Request {
 struct Resolution {
     /// The path without its next hop.
     entry: PathEntry,
+    /// When there is no path, if the kernel has not found one before.
+    until: Option<Instant>,
     reply: Reply,
 }
 
@@ -102,6 +104,7 @@ impl std::fmt::Debug for Done {
 #[derive(Debug)]
 struct Reach {
     entry: PathEntry,
+    until: Instant,
     done: Done,
 }
 
@@ -209,17 +212,19 @@ impl Monitor {
         let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
         let (reply, answer) = mpsc::sync_channel(1);
         let reply = Reply::Caller(reply);
-        self.send(Request::Resolve(Box::new(Resolution { entry, reply })));
+        self.send(Request::Resolve(Box::new(Resolution { entry, until: None, reply })));
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Resolves the next hop of a path, and calls `done` with the outcome from the thread. Does not wait.
+    /// Resolves the next hop of a path, and calls `done` with the outcome from the thread, at the latest at
+    /// `until`. Does not wait.
     pub(super) fn reach(
         &self,
         entry: PathEntry,
+        until: Instant,
         done: Box<dyn FnOnce(Result<(), RouteError>) + Send>,
     ) {
-        self.send(Request::Reach(Box::new(Reach { entry, done: Done(done) })));
+        self.send(Request::Reach(Box::new(Reach { entry, until, done: Done(done) })));
     }
 
     /// Returns what asks about management datagrams.
@@ -283,8 +288,9 @@ impl Worker {
                         self.answer_stray(&stray);
                     }
                     Ok(Request::Reach(reach)) => {
-                        let Reach { entry, done } = *reach;
-                        self.resolve(Resolution { entry, reply: Reply::Done(done) });
+                        let Reach { entry, until, done } = *reach;
+                        let (until, reply) = (Some(until), Reply::Done(done));
+                        self.resolve(Resolution { entry, until, reply });
                     }
                     Ok(Request::Open { shard, reply }) => {
                         self.shards.open_up_to(shard, &self.opener);
@@ -316,6 +322,7 @@ impl Worker {
                 &mut self.outcomes,
             );
             self.store_outcomes();
+            self.expire();
             self.sleep_until_event();
         }
     }
@@ -323,7 +330,9 @@ impl Worker {
     /// Sleeps until a notification or a request arrives, or a timer expires.
     fn sleep_until_event(&self) {
         let refresh = self.changes.any().then_some(self.next_refresh);
-        let at = refresh.into_iter().chain(self.resolver.poll_timeout()).min();
+        let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
+        let timers = [refresh, self.resolver.poll_timeout(), expiry];
+        let at = timers.into_iter().flatten().min();
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
         if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {
             tracing::error!(%error, "the monitor thread cannot sleep");
@@ -346,7 +355,8 @@ impl Worker {
         let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(local, remote) };
         match PathEntry::new(outer) {
             Ok(entry) => {
-                self.resolve(Resolution { entry, reply: Reply::Management(destination) });
+                let reply = Reply::Management(destination);
+                self.resolve(Resolution { entry, until: None, reply });
             }
             Err(_) => self.shards.set_management_path(destination, None),
         }
@@ -404,6 +414,23 @@ impl Worker {
             for request in self.waiting.remove(&flow).into_iter().flatten() {
                 self.reply(request, outcome.clone());
             }
+        }
+    }
+
+    /// Ends the requests that wait no longer.
+    fn expire(&mut self) {
+        let now = self.shards.common.now();
+        let is_over = |request: &Resolution| request.until.is_some_and(|until| until <= now);
+        let mut over = Vec::new();
+        for requests in self.waiting.values_mut() {
+            over.extend(requests.extract_if(.., |request| is_over(request)));
+        }
+        self.waiting.retain(|_, requests| !requests.is_empty());
+        let interface = self.shards.common.port.name().to_owned();
+        for request in over {
+            let next_hop = request.entry.flow().destination;
+            let error = RouteError::NoNeighbour { next_hop, interface: interface.clone() };
+            self.reply(request, Err(error));
         }
     }
 
