@@ -469,3 +469,26 @@ fn the_end_of_a_process_by_exit_ends_its_connections() {
     assert!(child.wait().unwrap().success());
     passive.disconnect().unwrap();
 }
+
+#[tier1]
+fn requests_that_a_program_sends_at_once_are_all_sent_at_once() {
+    let cable = Cable::with_mtu(1500);
+    let (client, server) = (End::on(&cable.left), End::on(&cable.right));
+    let listener = server.channel.create_id(PortSpace::TCP, 1).unwrap();
+    let address = SocketAddr::new("0.0.0.0".parse().unwrap(), PORT);
+    cable.right.run(|| listener.bind(address).and_then(|()| listener.listen(200))).unwrap();
+    let ids: Vec<_> = (0..100).map(|_| client.resolved(PortSpace::TCP, "10.1.0.2")).collect();
+    for (id, number) in ids.iter().zip(0x123..) {
+        id.connect(&ConnectionParameters::new(Qpn::new(number).unwrap())).unwrap();
+    }
+    let begun = Instant::now();
+    for _ in &ids {
+        let (request, _) = server.request();
+        request.reject(RejectReason::CONSUMER, b"").unwrap();
+    }
+    for _ in &ids {
+        let event = client.event();
+        assert!(matches!(event.kind, EventKind::Rejected { .. }), "{event:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "a request was repeated");
+}

@@ -146,25 +146,26 @@ impl Management {
         path: Option<PathHandle>,
         parts: &mut ManagementParts<'_, O>,
     ) -> Option<PathHandle> {
-        let (waiting, mut given_back) = match self.paths.remove(&destination) {
-            Some(ManagementPath::Awaited(waiting)) => (waiting, None),
-            Some(ManagementPath::Known { handle, .. }) => (VecDeque::new(), Some(handle)),
-            None => (VecDeque::new(), None),
+        let waiting = match self.paths.remove(&destination) {
+            Some(ManagementPath::Awaited(waiting)) => waiting,
+            // The path follows the kernel's routes: it is as good as the new one.
+            Some(known) => {
+                self.paths.insert(destination, known);
+                return path;
+            }
+            None => VecDeque::new(),
         };
         self.waiting -= waiting.len();
         let Some(handle) = path else {
             parts.drop_for("cm_no_path", waiting.len());
-            return given_back;
+            return None;
         };
         self.paths.insert(destination, ManagementPath::Known { handle, used: self.sent });
         for transmit in waiting {
             self.send(transmit, parts);
         }
         self.flush(parts);
-        if self.paths.len() > MAX_PATHS {
-            given_back = given_back.or_else(|| self.forget_oldest());
-        }
-        given_back
+        if self.paths.len() > MAX_PATHS { self.forget_oldest() } else { None }
     }
 
     /// Passes the datagrams of a batch to the agent, fires its timers, and takes what it hands out.

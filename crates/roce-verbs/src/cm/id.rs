@@ -294,6 +294,9 @@ impl Id {
             }
         }
         (state.listeners, state.phase) = (listeners, Phase::Listening);
+        if let Some(claim) = &mut state.claim {
+            claim.announce();
+        }
         Ok(())
     }
 

@@ -21,7 +21,10 @@ use crate::fork;
 #[derive(Debug)]
 pub(super) struct PortClaim {
     address: SocketAddr,
-    _name: UnixDatagram,
+    name: String,
+    _claim: UnixDatagram,
+    /// The name that shows that requests are taken, too.
+    _listening: Option<UnixDatagram>,
 }
 
 /// Which addresses a claim is for.
@@ -100,6 +103,14 @@ impl PortClaim {
         Err(Error::NoPortLeft)
     }
 
+    /// Shows that requests to the port are taken from now on, to those that wait for it: the claim begins before
+    /// the devices are open.
+    pub(super) fn announce(&mut self) {
+        let name = self.name.replacen("roce/cm/", "roce/cm-listening/", 1);
+        // What waits for it waits longer.
+        self._listening = bind(&name).ok();
+    }
+
     /// Returns address and port.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
@@ -117,13 +128,14 @@ impl PortClaim {
             if attempt > 0 {
                 std::thread::sleep(Duration::from_millis(fork::rng().random_range(1..=5)));
             }
-            let name = match bind(&scope.name(space, address.port())) {
-                Ok(name) => name,
+            let name = scope.name(space, address.port());
+            let bound = match bind(&name) {
+                Ok(bound) => bound,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             if !others.iter().any(|other| exists(&other.name(space, address.port()))) {
-                return Ok(Some(Self { address, _name: name }));
+                return Ok(Some(Self { address, name, _claim: bound, _listening: None }));
             }
             // The other one may have looked at the same time, and end its own claim.
         }

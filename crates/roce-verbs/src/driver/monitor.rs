@@ -436,6 +436,7 @@ impl Worker {
 
     fn reply(&self, request: Resolution, outcome: Outcome) {
         let own = self.shards.common.port.mac();
+        let flow = request.entry.flow();
         let found = outcome.map(|hop| request.entry.with_next_hop(Some(hop), own));
         match request.reply {
             Reply::Caller(reply) => {
@@ -445,7 +446,17 @@ impl Worker {
             Reply::Management(destination) => {
                 self.shards.set_management_path(destination, found.ok());
             }
-            Reply::Done(Done(done)) => done(found.map(|_entry| ())),
+            Reply::Done(Done(done)) => {
+                done(found.map(|entry| {
+                    // A burst of requests follows where a program connects many times at once.
+                    let destination = ManagementDestination {
+                        local: flow.source,
+                        remote: flow.destination,
+                        traffic_class: flow.traffic_class,
+                    };
+                    self.shards.set_management_path(destination, Some(entry));
+                }));
+            }
         }
     }
 }

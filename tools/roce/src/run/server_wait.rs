@@ -53,8 +53,8 @@ pub(crate) fn is_listening(process: u32) -> bool {
     roce_netns::is_listening(process, None) || roce_netns::has_abstract_socket(process, CLAIMS)
 }
 
-/// Start of the names by which the library claims the ports of rdma_cm.
-const CLAIMS: &str = "roce/cm/";
+/// Start of the names by which the library shows that it takes requests of rdma_cm.
+const CLAIMS: &str = "roce/cm-listening/";
 
 /// Shortest time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
