@@ -79,7 +79,7 @@ fn wait_until_listening(server: &mut Process, limit: Duration) -> Result<(), Fau
     let deadline = Instant::now() + limit;
     let is_listening = |process| {
         roce_netns::is_listening(process, Some(PORT))
-            || roce_netns::has_abstract_socket(process, CLAIMS)
+            || roce_netns::has_abstract_socket(process, LISTENERS)
     };
     while !is_listening(server.id()) {
         expect(Instant::now() < deadline, || "our server does not listen".to_owned())?;
@@ -95,8 +95,8 @@ fn wait_until_listening(server: &mut Process, limit: Duration) -> Result<(), Fau
 /// Where these programs listen with TCP.
 const PORT: u16 = 18515;
 
-/// Start of the names by which our library claims ports of rdma_cm.
-const CLAIMS: &str = "roce/cm/";
+/// Start of the names by which our library shows that it takes requests of rdma_cm.
+const LISTENERS: &str = "roce/cm-listening/";
 
 #[cfg(test)]
 mod tests {
