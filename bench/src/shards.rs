@@ -6,11 +6,11 @@
 //! 8 B one by one    M/s                   3.20                3.19   1.00                2.00                 5.80   2.90
 //! ```
 //!
-//! Each thread has a completion queue, and a queue pair that is connected with another one of it. With two
-//! shards each thread so has a shard of its own; a thread that is alone opens the first one only. All cells
-//! have a device each, open from the beginning, and are measured in turn in each round. The figures are
-//! medians over the rounds; a ratio is that of two shards to one, and a median over the rounds too, since
-//! the machine may be slower in one round than in the next.
+//! Each thread has a completion queue, and a queue pair that is connected with another one of it.
+//! With two shards each thread so has a shard of its own; a thread that is alone opens the first
+//! one only. All cells have a device each, open from the beginning, and are measured in turn in
+//! each round. The figures are medians over the rounds; a ratio is that of two shards to one, and a
+//! median over the rounds too, since the machine may be slower in one round than in the next.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;

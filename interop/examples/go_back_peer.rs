@@ -1,10 +1,10 @@
 //! Compares two builds of `roce` as the sender to rxe in the guest, which goes back N, where packets get
 //! lost, late or doubled: `go_back_peer FOLDER OTHER [ROUNDS] [TARGET]`.
 //!
-//! A folder has `roce`, `libibverbs.so` and `libroce_preload.so`. The guest's `ib_write_bw` is the server, and the
-//! one of this machine the client, by `roce run` of each build in turn, first and second. The table has the
-//! medians of the rounds, in MiB/s, the time of the first build in times of the second's, and the median of the
-//! packets that each sent.
+//! A folder has `roce`, `libibverbs.so` and `libroce_preload.so`. The guest's `ib_write_bw` is the
+//! server, and the one of this machine the client, by `roce run` of each build in turn, first and
+//! second. The table has the medians of the rounds, in MiB/s, the time of the first build in times
+//! of the second's, and the median of the packets that each sent.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

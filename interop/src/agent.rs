@@ -314,7 +314,8 @@ impl Agent {
         .map(drop)
     }
 
-    /// Posts to a pair or a shared receive queue `count` receives of `len` bytes, side by side from `offset` on.
+    /// Posts to a pair or a shared receive queue `count` receives of `len` bytes, side by side from
+    /// `offset` on.
     ///
     /// # Errors
     /// See [`Agent`].

@@ -25,8 +25,8 @@ pub(crate) struct End {
     pub(crate) text: String,
 }
 
-/// Returns the line of an end: with the server's address, if it is the client, in the place of `{peer?}` or else
-/// behind it.
+/// Returns the line of an end: with the server's address, if it is the client, in the place of
+/// `{peer?}` or else behind it.
 pub(crate) fn line_of(line: &str, address: Option<&str>) -> String {
     const PEER: &str = "{peer?}";
     match address {

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use crate::{Drive, Run, Workload};
 
-/// Runs what the command line asks for, `--list` or `WORKLOAD MESSAGES`, and prints the number of packets.
+/// Runs what the command line asks for, `--list` or `WORKLOAD MESSAGES`, and prints the number of
+/// packets.
 ///
 /// Rounds of requester and responder are functions that are not inlined, so callgrind can count one of
 /// them alone.

@@ -195,8 +195,8 @@ impl CandidateResult {
 }
 
 impl Report {
-    /// Takes over benchmarks of an earlier report that this one has not; `order` names all benchmarks there
-    /// are, in the order of the table.
+    /// Takes over benchmarks of an earlier report that this one has not; `order` names all
+    /// benchmarks there are, in the order of the table.
     pub fn complete_from(&mut self, earlier: Self, order: &[&str]) {
         let lacking = earlier
             .benchmarks

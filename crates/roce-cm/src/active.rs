@@ -91,8 +91,8 @@ pub(crate) fn handle_rep(
         return Err(DropReason::Duplicate.into());
     }
     //= rule cm-stale-rep: cm.c: cm_rep_handler
-    //# A REP from a queue pair that is the peer's in a live connection is rejected with the reason 10, and the
-    //# old connection is ended with DREQ.
+    //# A REP from a queue pair that is the peer's in a live connection is rejected with the reason
+    //# 10, and the old connection is ended with DREQ.
     if let Some(old) = tables.remote_names.by_queue_pair(rep.local_ca_guid, rep.local_qpn) {
         tables.outputs.counters.stale += 1;
         let stale = RejectReason::STALE_CONNECTION;
@@ -130,8 +130,8 @@ pub(crate) fn handle_rep(
 
 /// Answers a REP after the first.
 //= rule cm-repeated-rep: cm.c: cm_dup_rep_handler
-//# A repeated REP is answered with RTU again once the connection is established, and with MRA while the program
-//# thinks.
+//# A repeated REP is answered with RTU again once the connection is established, and with MRA while
+//# the program thinks.
 fn handle_repeated(tables: &mut Tables, id: CommunicationId) -> Result<(), Disposition> {
     let connection = tables.connections.get(&id).filter(|it| it.role == Role::Active);
     let Some(it) = connection else {

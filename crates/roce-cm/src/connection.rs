@@ -24,8 +24,8 @@ pub(crate) enum Role {
 /// Active: REQ sent → REP received → established. Passive: REQ received → REP sent → established.
 /// Both: → DREQ sent or received → timewait → idle.
 //= rule cm-states: InfiniBand 12.9, clause not known; cm.c: cm_process_work
-//# The active side sends REQ and RTU, the passive side REP. Either ends the connection with DREQ, which DREP
-//# answers. Then the queue pairs are not used again for a while.
+//# The active side sends REQ and RTU, the passive side REP. Either ends the connection with DREQ,
+//# which DREP answers. Then the queue pairs are not used again for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     ReqSent,
@@ -127,8 +127,8 @@ impl Connection {
 
 /// Returns the ACK timeout of a queue pair whose peer acknowledges after `delay`.
 //= rule cm-ack-timeout: cm.c: cm_ack_timeout
-//# The ACK timeout is twice the packet life time, doubled again if the peer's delay is as long, or else the
-//# peer's delay, doubled if twice the packet life time is as long.
+//# The ACK timeout is twice the packet life time, doubled again if the peer's delay is as long, or
+//# else the peer's delay, doubled if twice the packet life time is as long.
 pub(crate) fn ack_timeout(delay: CmTimeout, packet_life_time: CmTimeout) -> CmTimeout {
     let delay = delay.code();
     let round_trip = packet_life_time.code() + 1;

@@ -92,8 +92,9 @@ pub(crate) fn handle_drep(
 
 /// Handles a REJ.
 ///
-/// One that names our REQ's id ends the connection, whatever message it rejects: the peer that is destroyed
-/// after its REP was lost rejects no REQ. (The kernel drops such a REJ and repeats its REQ.)
+/// One that names our REQ's id ends the connection, whatever message it rejects: the peer that is
+/// destroyed after its REP was lost rejects no REQ. (The kernel drops such a REJ and repeats its
+/// REQ.)
 pub(crate) fn handle_rej(
     tables: &mut Tables,
     now: Duration,
@@ -207,8 +208,9 @@ pub(crate) fn reject(
 
 /// Gives up the connection `id`: the program hears no more of it.
 //= rule cm-destroy: cm.c: cm_destroy_id
-//# The peer of a destroyed connection is told: with a REJ of reason 4 if it has not answered our REQ, with a REJ
-//# of reason 28 before the connection is established, with DREQ afterwards, and with DREP if it has sent DREQ.
+//# The peer of a destroyed connection is told: with a REJ of reason 4 if it has not answered our
+//# REQ, with a REJ of reason 28 before the connection is established, with DREQ afterwards, and
+//# with DREP if it has sent DREQ.
 pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
     tables.settle_request(id);
     tables.outputs.forget_events(id);

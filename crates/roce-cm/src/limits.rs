@@ -15,6 +15,6 @@ pub const MAX_BACKLOG: u32 = 1024;
 /// Time that the answer to a SIDR_REQ is kept after it was sent, or sent again: longer than the peer
 /// repeats its request.
 pub const KEPT_ANSWER_TIME: Duration = Duration::from_secs(70);
-/// Time that the REJ of a REQ is kept after it was sent, or sent again: longer than a peer waits twice that
-/// was asked for time with an MRA.
+/// Time that the REJ of a REQ is kept after it was sent, or sent again: longer than a peer waits
+/// twice that was asked for time with an MRA.
 pub const KEPT_REJECT_TIME: Duration = Duration::from_secs(150);

@@ -137,8 +137,8 @@ pub(crate) fn mra(
 
 /// Returns the REJ that `connection` sends in its state.
 //= rule cm-rej-ids: cm.c: cm_format_rej
-//# A REJ of a request that the program has not taken carries 0 as its sender's communication id. It names the
-//# message that it rejects, or another one if the sender has answered already.
+//# A REJ of a request that the program has not taken carries 0 as its sender's communication id. It
+//# names the message that it rejects, or another one if the sender has answered already.
 pub(crate) fn rej(
     id: CommunicationId,
     connection: &Connection,

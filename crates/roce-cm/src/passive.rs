@@ -44,8 +44,8 @@ pub(crate) fn handle_req(
         return Ok(());
     }
     //= rule cm-stale: cm.c: cm_match_req
-    //# A REQ from a queue pair that is the peer's in a live connection is rejected with the reason 10, and the
-    //# old connection is ended with DREQ.
+    //# A REQ from a queue pair that is the peer's in a live connection is rejected with the reason
+    //# 10, and the old connection is ended with DREQ.
     if let Some(old) = tables.remote_names.by_queue_pair(req.local_ca_guid, req.local_qpn) {
         tables.outputs.counters.stale += 1;
         let reply = messages::rej_of_req(transaction, req.local_id, RejectReason::STALE_CONNECTION);
@@ -72,8 +72,8 @@ pub(crate) fn handle_req(
 
 /// Answers a REQ for whose connection there is an entry.
 //= rule cm-repeated-req: cm.c: cm_dup_req_handler
-//# A repeated REQ is answered with MRA while the program thinks, with a REJ of reason 10 in timewait, and else
-//# not at all.
+//# A repeated REQ is answered with MRA while the program thinks, with a REJ of reason 10 in
+//# timewait, and else not at all.
 fn handle_repeated(tables: &mut Tables, id: CommunicationId) -> Result<(), Disposition> {
     let connection = tables.connections.get(&id).filter(|it| it.role == Role::Passive);
     let Some(it) = connection else {
@@ -139,8 +139,8 @@ fn add_request(
         path_mtu,
         ack_timeout: req.primary_ack_timeout,
         //= rule cm-passive-resend: cm.c: cm_req_handler
-        //# The passive side repeats its messages after the local response timeout of the REQ, as often as the
-        //# REQ says.
+        //# The passive side repeats its messages after the local response timeout of the REQ, as
+        //# often as the REQ says.
         answer_time: wait_of(req.local_response_timeout),
         max_retries: req.max_cm_retries,
         sent: None,

@@ -98,8 +98,8 @@ pub(crate) fn init(tables: &Tables, id: CommunicationId) -> Result<InitAttribute
 
 /// Returns the attributes for RTR.
 //= rule cm-qp-rtr: cm.c: cm_init_qp_rtr_attr
-//# RTR takes path, MTU, the peer's queue pair, our PSN and, for reliable connections, the responder resources
-//# and an RNR timer with the code 0.
+//# RTR takes path, MTU, the peer's queue pair, our PSN and, for reliable connections, the responder
+//# resources and an RNR timer with the code 0.
 pub(crate) fn rtr(tables: &Tables, id: CommunicationId) -> Result<RtrAttributes, AgentError> {
     let it = tables.for_call(id, with_peer)?;
     let dest_qpn = it.remote_qpn;
@@ -122,8 +122,8 @@ pub(crate) fn rtr(tables: &Tables, id: CommunicationId) -> Result<RtrAttributes,
 
 /// Returns the attributes for RTS.
 //= rule cm-qp-rts: cm.c: cm_init_qp_rts_attr
-//# RTS takes the peer's PSN and, for reliable connections, the initiator depth, both retry counts and the ACK
-//# timeout.
+//# RTS takes the peer's PSN and, for reliable connections, the initiator depth, both retry counts
+//# and the ACK timeout.
 pub(crate) fn rts(tables: &Tables, id: CommunicationId) -> Result<RtsAttributes, AgentError> {
     let it = tables.for_call(id, with_peer)?;
     Ok(RtsAttributes {

@@ -94,8 +94,8 @@ pub(crate) fn handle_sidr_req(
         return Err(DropReason::Duplicate.into());
     }
     //= rule cm-repeated-sidr: InfiniBand, clause not known
-    //# A repeated SIDR_REQ is answered as the first one was. (The kernel forgets the answer, and makes a second
-    //# request of it.)
+    //# A repeated SIDR_REQ is answered as the first one was. (The kernel forgets the answer, and
+    //# makes a second request of it.)
     if let Some(reply) = tables.kept_answers.repeat(now, key) {
         let reply = Bytes::new(*reply);
         tables.outputs.counters.answered_again += 1;

@@ -82,8 +82,8 @@ impl Tables {
 
     /// Returns the time that peers have to answer.
     //= rule cm-resend-times: cma.c: cma_connect_ib; cm.c: ib_send_cm_req
-    //# The active side repeats its messages after twice the packet life time and the response timeout of its
-    //# peer.
+    //# The active side repeats its messages after twice the packet life time and the response
+    //# timeout of its peer.
     pub(crate) fn answer_time(&self) -> Duration {
         2 * wait_of(self.config.packet_life_time) + wait_of(self.config.response_timeout)
     }

@@ -13,9 +13,9 @@
 //! | [`Kernel`] | the kernel's routes and neighbours |
 //! | [`ManagementPort`] | events of connection management, and the paths to its peers |
 //!
-//! Engines of one device have the same regions, and bindings of memory windows in common. Those are behind
-//! the only lock, which is held for one access or one binding and waits for nothing else. An engine that
-//! is alone has none.
+//! Engines of one device have the same regions, and bindings of memory windows in common. Those are
+//! behind the only lock, which is held for one access or one binding and waits for nothing else. An
+//! engine that is alone has none.
 //!
 //! The thread that calls an engine holds whatever lock its owner keeps around it. When to call, for
 //! how long to spin and when to sleep is decided by [`policy`] as well, and done by the caller.

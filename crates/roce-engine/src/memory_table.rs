@@ -1,8 +1,8 @@
 //! The table of memory regions, which checks every access of the engine.
 //!
-//! Engines of one device have a table each, with the same regions under the same keys: a region is added to
-//! and removed from one after the other. Its owner adds it to the first table, and then its
-//! [entry](RegionEntry) to the others.
+//! Engines of one device have a table each, with the same regions under the same keys: a region is
+//! added to and removed from one after the other. Its owner adds it to the first table, and then
+//! its [entry](RegionEntry) to the others.
 //!
 //! What a packet or a request may end, the binding of a window and the validity of a key, is common to
 //! these tables, since packets to another engine may use it: see `revocable.rs`.
@@ -24,8 +24,8 @@ use crate::region::Region;
 use crate::revocable::{Revocable, RevocableGuard};
 use crate::window_table::{BindingName, BoundRange, WindowType};
 
-/// All regions registered with one device, and its memory windows. `R` is a pointer to a [`Region`], which
-/// the regions' owners share with the table.
+/// All regions registered with one device, and its memory windows. `R` is a pointer to a
+/// [`Region`], which the regions' owners share with the table.
 #[derive(Clone, Debug)]
 pub struct MemoryTable<R> {
     regions: Vec<Option<RegionEntry<R>>>,
@@ -155,8 +155,8 @@ impl<R: Deref<Target: Region>> MemoryTable<R> {
         self.slots.insert(key, slot);
     }
 
-    /// Makes bindings of windows and invalidations common with the clones of this table that are made from
-    /// now on, those of other engines of the device.
+    /// Makes bindings of windows and invalidations common with the clones of this table that are
+    /// made from now on, those of other engines of the device.
     pub fn share_windows(&mut self) {
         self.windows.share();
     }
@@ -295,8 +295,8 @@ impl<R: Deref<Target: Region>> MemoryTable<R> {
         Ok(Grant { slot, offset, condition })
     }
 
-    /// Returns the condition of a grant, which another engine may end at any time. Where there is none, it
-    /// lasts for the call of the endpoint that it is made in.
+    /// Returns the condition of a grant, which another engine may end at any time. Where there is
+    /// none, it lasts for the call of the endpoint that it is made in.
     #[inline]
     fn condition(&self, of_shared: impl FnOnce() -> Condition) -> Condition {
         if self.windows.is_shared() { of_shared() } else { Condition::None }

@@ -7,9 +7,10 @@ use crate::window_table::WindowTable;
 
 /// What packets and requests may end: bindings of memory windows, and the validity of keys.
 ///
-/// A device with one engine has it to itself, without a lock. Several engines have it in common, behind a
-/// lock. An access that depends on it holds the lock for reading until its bytes are copied, and a change
-/// waits for that: so once a request to end a binding has completed, no engine accesses memory through it.
+/// A device with one engine has it to itself, without a lock. Several engines have it in common,
+/// behind a lock. An access that depends on it holds the lock for reading until its bytes are
+/// copied, and a change waits for that: so once a request to end a binding has completed, no engine
+/// accesses memory through it.
 #[derive(Debug)]
 pub(crate) enum Revocable {
     /// Of one engine.

@@ -217,8 +217,8 @@ impl WindowTable {
         Ok(slot)
     }
 
-    /// Binds a window that [`check_binding`](Self::check_binding) has found to this range; without a range it
-    /// gives no right.
+    /// Binds a window that [`check_binding`](Self::check_binding) has found to this range; without
+    /// a range it gives no right.
     pub(crate) fn bind(
         &mut self,
         slot: usize,

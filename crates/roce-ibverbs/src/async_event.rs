@@ -60,8 +60,8 @@ fn type_of(event: AsyncEvent) -> c_int {
 }
 
 thread_local! {
-    /// The context on whose events the calling thread waits, which may be closed meanwhile. The thread may
-    /// be cancelled, so that the function that waits owns nothing.
+    /// The context on whose events the calling thread waits, which may be closed meanwhile. The
+    /// thread may be cancelled, so that the function that waits owns nothing.
     static WAITED_ON: Cell<Option<Arc<ContextInner>>> = const { Cell::new(None) };
 }
 

@@ -73,9 +73,10 @@ pub(crate) struct CqParameters<'a> {
 /// Most completions of a queue, as of mlx5.
 pub(crate) const MAX_CQE: c_int = (1 << 22) - 1;
 
-/// Fewest slots of a queue, as of hns. Programs that ask for too few completions live on the rest: with one
-/// channel for both queues, `ib_send_lat -e` of perftest before 23.07 takes the event of a receive for that
-/// of its request when a packet is lost, and sends on while completions wait in a queue of one.
+/// Fewest slots of a queue, as of hns. Programs that ask for too few completions live on the rest:
+/// with one channel for both queues, `ib_send_lat -e` of perftest before 23.07 takes the event of a
+/// receive for that of its request when a packet is lost, and sends on while completions wait in a
+/// queue of one.
 const MIN_SLOTS: usize = 64;
 
 /// Returns the capacity of a queue for which a program asks for `count` completions: one less than a

@@ -91,8 +91,8 @@ impl ContextInner {
         self.objects().insert(source, EventTarget { address, acks });
     }
 
-    /// Removes an object that is destroyed: its events are delivered no more. Then `end` ends it, and this
-    /// waits until the program has acknowledged the events that were delivered.
+    /// Removes an object that is destroyed: its events are delivered no more. Then `end` ends it,
+    /// and this waits until the program has acknowledged the events that were delivered.
     pub(crate) fn remove_object(&self, source: EventSource, acks: &Acks, end: impl FnOnce()) {
         // A child after `fork` waits for no lock that another thread of its parent may hold.
         let is_inherited = self.device.is_inherited();

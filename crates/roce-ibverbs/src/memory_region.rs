@@ -120,8 +120,8 @@ unsafe fn register(
     Ok(give(pd, (address, length), keys, Target::Memory(region), None))
 }
 
-/// Registers memory that the library has allocated and `owner` keeps alive, so that its first byte has the
-/// address 0.
+/// Registers memory that the library has allocated and `owner` keeps alive, so that its first byte
+/// has the address 0.
 ///
 /// # Errors
 /// An `errno` value.

@@ -165,7 +165,8 @@ pub(crate) unsafe extern "C" fn create(
 /// `ibv_destroy_qp`
 pub(crate) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
     let _uncancellable = Uncancellable::begin();
-    // qperf's server destroys the queue pair of its listener, which has none. Elsewhere it ends there by SIGSEGV.
+    // qperf's server destroys the queue pair of its listener, which has none. Elsewhere it ends
+    // there by SIGSEGV.
     if qp.is_null() {
         return errno::failed(EINVAL);
     }

@@ -31,8 +31,8 @@ use crate::{
 /// An interface opened through an `AF_PACKET` socket.
 ///
 /// It receives the frames for this host that its [`Filter`] accepts, not those the interface sends,
-/// and does not change the interface's settings, unless [`AfPacketConfig::promiscuous`] asks for more. Several devices may share an interface: each
-/// receives every frame.
+/// and does not change the interface's settings, unless [`AfPacketConfig::promiscuous`] asks for
+/// more. Several devices may share an interface: each receives every frame.
 ///
 /// On `lo` every packet socket receives each sent frame once, the sender's own socket included: use
 /// the [`Filter`] to separate them. With MAC addresses of zeros the kernel's IP stack receives the

@@ -1,7 +1,7 @@
 //! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
 //!
-//! Lessons, trials and rings run in a [`World`] of `roce-simnet`: hosts with the engine of `roce-transport`, and
-//! a network between them. Ladders show its [`Timeline`], or a capture.
+//! Lessons, trials and rings run in a [`World`] of `roce-simnet`: hosts with the engine of
+//! `roce-transport`, and a network between them. Ladders show its [`Timeline`], or a capture.
 
 #![forbid(unsafe_code)]
 

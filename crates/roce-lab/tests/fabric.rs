@@ -108,8 +108,8 @@ fn marks_shorten_the_queue_and_without_marks_there_are_no_cnps() {
     assert_eq!((quiet.results.switches.marked_frames, quiet.results.cnps), (0, 0));
 }
 
-/// The fluid model has a queue of 93.8 KB in this cell (`docs/fabric.md`). There a packet is marked when it
-/// leaves the queue, and senders have neither headers nor windows.
+/// The fluid model has a queue of 93.8 KB in this cell (`docs/fabric.md`). There a packet is marked
+/// when it leaves the queue, and senders have neither headers nor windows.
 #[test]
 fn dcqcn_of_the_engine_shares_the_link_and_has_half_to_one_and_a_half_of_the_queue_of_theory() {
     let report = run(FabricScenario {

@@ -26,8 +26,8 @@ fn has_listener(table: &str, port: Option<u16>) -> bool {
     })
 }
 
-/// Returns true if a socket of the local domain, in the network namespace of a process, has an abstract name
-/// that begins with `start`. False if there is no such process.
+/// Returns true if a socket of the local domain, in the network namespace of a process, has an
+/// abstract name that begins with `start`. False if there is no such process.
 ///
 /// ```
 /// use std::os::linux::net::SocketAddrExt;

@@ -5,13 +5,14 @@
 //! the environment variable `ROCE_VIEW` names; `roce run` creates that folder. All other paths, and
 //! all paths without that variable, are passed on as they are.
 //!
-//! It also interposes the calls that choose actions of signals (see `calls/signal.rs`), and those by which
-//! librdmacm speaks with its device (see `calls/channel.rs`).
+//! It also interposes the calls that choose actions of signals (see `calls/signal.rs`), and those
+//! by which librdmacm speaks with its device (see `calls/channel.rs`).
 //!
-//! The library is loaded into every process that `roce run` starts. So it has one constructor, which looks up
-//! two functions, and no state but the addresses of functions, of a hook, and a mark for each descriptor
-//! number; and it allocates nothing. A path outside the view costs a comparison of its first bytes, a
-//! `write` to any file one load. The calls set `errno` as the real functions do.
+//! The library is loaded into every process that `roce run` starts. So it has one constructor,
+//! which looks up two functions, and no state but the addresses of functions, of a hook, and a mark
+//! for each descriptor number; and it allocates nothing. A path outside the view costs a comparison
+//! of its first bytes, a `write` to any file one load. The calls set `errno` as the real functions
+//! do.
 //!
 //! Not served are programs without the C library's calls (static ones, and runtimes that make
 //! system calls themselves, as Go's does), patterns of `glob` with wildcards before `infiniband`,

@@ -1,10 +1,10 @@
-//! Engines in virtual time: hosts with an endpoint of `roce-transport` and registered memory, on links or on
-//! a fabric of `roce-fabric`.
+//! Engines in virtual time: hosts with an endpoint of `roce-transport` and registered memory, on
+//! links or on a fabric of `roce-fabric`.
 //!
-//! A [`World`] holds the hosts and the network. Its [`Timeline`] records all packets and all events of the
-//! engines. A [`FabricWorld`] puts switches with queues, marks and pauses between the hosts. [`Connection`]
-//! brings two queue pairs from RESET to RTS. [`Regions`] and [`ConnectOptions`] serve drivers of their own,
-//! too.
+//! A [`World`] holds the hosts and the network. Its [`Timeline`] records all packets and all events
+//! of the engines. A [`FabricWorld`] puts switches with queues, marks and pauses between the hosts.
+//! [`Connection`] brings two queue pairs from RESET to RTS. [`Regions`] and [`ConnectOptions`]
+//! serve drivers of their own, too.
 #![forbid(unsafe_code)]
 
 mod carrier;

@@ -101,7 +101,8 @@ counters! {
     gap_report_sent,
     /// Gap reports received and used.
     gap_report_rcvd,
-    /// Dropped: gap reports that were not agreed on, of an unknown format, or not of outstanding requests.
+    /// Dropped: gap reports that were not agreed on, of an unknown format, or not of outstanding
+    /// requests.
     gap_report_ignored,
     /// Dropped: the packet is kept already.
     reorder_duplicate,

@@ -1,5 +1,5 @@
-//! What is wrong with a request of the peer's, and the NAK that tells the peer. NAKs of missing packets and
-//! RNR NAKs are the responder's.
+//! What is wrong with a request of the peer's, and the NAK that tells the peer. NAKs of missing
+//! packets and RNR NAKs are the responder's.
 
 use roce_wire::NakCode;
 use thiserror::Error;

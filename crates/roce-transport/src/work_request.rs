@@ -218,8 +218,8 @@ impl SendWr {
         self
     }
 
-    /// The same, acknowledged when it suits: see [`defer_ack`](Self#structfield.defer_ack). It makes no difference to a
-    /// request that reports its success.
+    /// The same, acknowledged when it suits: see [`defer_ack`](Self#structfield.defer_ack). It
+    /// makes no difference to a request that reports its success.
     #[inline]
     #[must_use]
     pub fn defer_ack(mut self) -> Self {

@@ -54,10 +54,10 @@ impl ProtectionDomain {
         AddressHandle::new(&self.driver, self.handle, vector)
     }
 
-    /// Makes an address handle to the sender of a datagram; as `ibv_create_ah_from_wc`. `grh` are the
-    /// first 40 bytes of its receive. The handle has the datagram's traffic class and flow label. It sends
-    /// from the address that the datagram was sent to; if that was a multicast group, from the device's first
-    /// address of the same family.
+    /// Makes an address handle to the sender of a datagram; as `ibv_create_ah_from_wc`. `grh` are
+    /// the first 40 bytes of its receive. The handle has the datagram's traffic class and flow
+    /// label. It sends from the address that the datagram was sent to; if that was a multicast
+    /// group, from the device's first address of the same family.
     ///
     /// # Errors
     /// [`Error::NotADatagram`] where completion or bytes are not those of a datagram;

@@ -145,9 +145,10 @@ impl CompletionQueue {
     /// queue pairs of the queue are in several shards of the device, it runs one of each.
     /// In a child process after `fork` there are none.
     ///
-    /// The completion of a WRITE may come up to 60 µs late, together with a WRITE of the peer, for a program
-    /// that waits for both in turn, the second one by reading its memory: while it polls, it receives that
-    /// WRITE itself. A queue with a channel is not delayed, nor is a caller that polls several queues.
+    /// The completion of a WRITE may come up to 60 µs late, together with a WRITE of the peer, for
+    /// a program that waits for both in turn, the second one by reading its memory: while it polls,
+    /// it receives that WRITE itself. A queue with a channel is not delayed, nor is a caller that
+    /// polls several queues.
     ///
     /// An empty poll returns at once, with two exceptions. Now and then it yields the processor.
     /// Where a yield has cost a time slice, since other threads use the processor up, polls of a

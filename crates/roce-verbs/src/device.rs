@@ -61,10 +61,11 @@ impl DeviceInfo {
 
 /// An interface opened to speak RoCEv2; as `ibv_context`.
 ///
-/// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made
-/// from it share one engine, unless it has several [shards](DeviceConfig::shards). Opening the same interface again in the same process gives another
-/// context of the same engine, with asynchronous events of its own; a clone is the same context. The
-/// engine ends with the last object made from any of them.
+/// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made from it
+/// share one engine, unless it has several [shards](DeviceConfig::shards). Opening the same
+/// interface again in the same process gives another context of the same engine, with asynchronous
+/// events of its own; a clone is the same context. The engine ends with the last object made from
+/// any of them.
 ///
 /// Dropping a `Device` ends nothing while such objects exist: queue pairs answer their peers, and
 /// regions may be read and written by them, until they are dropped themselves or until
@@ -191,7 +192,8 @@ impl Device {
         Ok(found.map(|it| (network_namespace(), it.index)))
     }
 
-    /// Returns a context of a device, whatever its configuration is; `None` if this process has not opened it.
+    /// Returns a context of a device, whatever its configuration is; `None` if this process has not
+    /// opened it.
     pub(crate) fn opened(key: EngineKey) -> Result<Option<Self>, Error> {
         let driver = {
             let open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -332,12 +334,13 @@ impl Device {
         self.events.take()
     }
 
-    /// Returns what a thread sleeps on, beside the descriptor of a channel or of events, that waits without
-    /// driving the device. When the sleep is over, the caller looks for its event and calls this again.
+    /// Returns what a thread sleeps on, beside the descriptor of a channel or of events, that waits
+    /// without driving the device. When the sleep is over, the caller looks for its event and calls
+    /// this again.
     ///
-    /// While the process runs, the device's thread drives, and its end wakes the sleeper. That thread ends
-    /// when `exit` begins; from then on this call runs a round of the engine in its place, and the
-    /// descriptors are those of the interfaces.
+    /// While the process runs, the device's thread drives, and its end wakes the sleeper. That
+    /// thread ends when `exit` begins; from then on this call runs a round of the engine in its
+    /// place, and the descriptors are those of the interfaces.
     pub fn prepare_sleep(&self) -> SleepSet<'_> {
         self.driver().prepare_sleep()
     }
@@ -422,9 +425,9 @@ impl Device {
     }
 }
 
-/// Ends connections of connection management, sends delayed ACKs and held posts of all devices of this process, publishes their counters, writes
-/// their captures and ends their threads. Waits at most `limit` for locks and threads. For the end of
-/// the process: it closes no device.
+/// Ends connections of connection management, sends delayed ACKs and held posts of all devices of
+/// this process, publishes their counters, writes their captures and ends their threads. Waits at
+/// most `limit` for locks and threads. For the end of the process: it closes no device.
 fn stop_all(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
@@ -452,10 +455,10 @@ fn stop_all(limit: Duration) {
     }
 }
 
-/// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has seen and
-/// the requests that it has posted, and ends connections that connection management has made, as the kernel does
-/// for a process that ends. A device that the program has leaked, or keeps in a static, is never
-/// dropped.
+/// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has
+/// seen and the requests that it has posted, and ends connections that connection management has
+/// made, as the kernel does for a process that ends. A device that the program has leaked, or keeps
+/// in a static, is never dropped.
 ///
 /// Then it ends the devices' threads: handlers and destructors that run later may free memory that a
 /// peer still writes into. Only their own calls run rounds, those that wait for events included: a

@@ -54,17 +54,19 @@ pub struct DeviceConfig {
     pub max_reorder_bytes: usize,
     /// Most shards of the device, 1 ..= 8. Default 1.
     ///
-    /// A shard is an engine with a lock, packet sockets and a driver thread of its own. With one, the threads
-    /// of a program take turns; with several, two threads that have a completion queue each, and queue pairs
-    /// that complete there, work on two processors at the same time. Completion queues are spread over the
-    /// shards in turn, and a shard is opened with its first queue: a program with one queue has one shard.
-    /// A queue pair is in the shard of its send completion queue, or in that of its shared receive queue.
-    /// It may complete in a queue of another shard, whose polls drive both. Queue pairs of two shards that are
-    /// connected with each other exchange packets over `lo`, which is slower than within a shard.
+    /// A shard is an engine with a lock, packet sockets and a driver thread of its own. With one,
+    /// the threads of a program take turns; with several, two threads that have a completion queue
+    /// each, and queue pairs that complete there, work on two processors at the same time.
+    /// Completion queues are spread over the shards in turn, and a shard is opened with its first
+    /// queue: a program with one queue has one shard. A queue pair is in the shard of its send
+    /// completion queue, or in that of its shared receive queue. It may complete in a queue of
+    /// another shard, whose polls drive both. Queue pairs of two shards that are connected with
+    /// each other exchange packets over `lo`, which is slower than within a shard.
     ///
-    /// Each shard takes two packet sockets, with some 9 MiB of the kernel's memory each. Opening one takes some
-    /// 25 ms of the call that creates the queue. If it cannot be opened, the device goes on without it.
-    /// A device with a [`capture`](Self::capture) or [`faults`](Self::faults) has one shard.
+    /// Each shard takes two packet sockets, with some 9 MiB of the kernel's memory each. Opening
+    /// one takes some 25 ms of the call that creates the queue. If it cannot be opened, the device
+    /// goes on without it. A device with a [`capture`](Self::capture) or [`faults`](Self::faults)
+    /// has one shard.
     pub shards: usize,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the

@@ -1,7 +1,7 @@
 //! A model of threads that share queues and a channel.
 //!
-//! The files of both are built a second time, with the locks and atomics of shuttle, which decides at each
-//! of them which thread runs next. A failure prints the schedule that repeats it.
+//! The files of both are built a second time, with the locks and atomics of shuttle, which decides
+//! at each of them which thread runs next. A failure prints the schedule that repeats it.
 
 #[path = "completion_queue/inner.rs"]
 #[allow(clippy::duplicate_mod, dead_code, reason = "a second copy, of which a part is used")]

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Registers a handler that `exit` and the return from `main` run; the first one that is registered stays.
+/// Registers a handler that `exit` and the return from `main` run; the first one that is registered
+/// stays.
 pub(crate) fn run_at_exit(handler: extern "C" fn()) {
     // Not a `Once`: see `fork.rs`. The handler may run twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);

@@ -92,10 +92,11 @@ impl MemoryRegion {
     /// touches memory that it had before.
     ///
     /// # Errors
-    /// [`Error::RegionInUse`] while the region has clones; [`Error::WindowsBound`] while memory windows
-    /// are bound to it; [`Error::OtherDevice`] for a domain of another device; [`Error::Register`] where the range is not mapped, or not writable with
-    /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`]. Nothing has
-    /// changed then.
+    /// [`Error::RegionInUse`] while the region has clones; [`Error::WindowsBound`] while memory
+    /// windows are bound to it; [`Error::OtherDevice`] for a domain of another device;
+    /// [`Error::Register`] where the range is not mapped, or not writable with
+    /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`]. Nothing
+    /// has changed then.
     ///
     /// # Safety
     /// As for [`ProtectionDomain::register_memory`], for the memory that the region has afterwards.

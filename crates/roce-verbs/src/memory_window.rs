@@ -1,21 +1,22 @@
 //! Memory windows: keys that open a part of a region while they are bound.
 //!
-//! A window gives peers the right to some bytes of a region without a registration, and takes it back
-//! without a deregistration. It is bound by a request of the send queue,
-//! [`SendOperation::BindWindow`](crate::SendOperation::BindWindow), which is executed once the requests before it are complete.
+//! A window gives peers the right to some bytes of a region without a registration, and takes it
+//! back without a deregistration. It is bound by a request of the send queue,
+//! [`SendOperation::BindWindow`](crate::SendOperation::BindWindow), which is executed once the
+//! requests before it are complete.
 //!
 //! | type | its key opens the bytes to | ends by |
 //! |---|---|---|
 //! | [`WindowType::Type1`] | the queue pairs of its protection domain | another binding, of 0 bytes too |
 //! | [`WindowType::Type2B`] | the queue pair that bound it | a local invalidation, or a SEND with invalidate of that queue pair's peer |
 //!
-//! Each binding has a key of its own: the 24 bits of the window, and 8 that the program chooses. The window,
-//! and a window of type 2B its queue pair, take the binding with them when they are dropped, and so
-//! does the region.
+//! Each binding has a key of its own: the 24 bits of the window, and 8 that the program chooses.
+//! The window, and a window of type 2B its queue pair, take the binding with them when they are
+//! dropped, and so does the region.
 //!
-//! The binding is part of the device of the queue pair that bound the window: queue pairs of all its shards
-//! find the window under its key, those of another interface do not. Once the request that ends a binding
-//! has completed, no shard accesses memory by it.
+//! The binding is part of the device of the queue pair that bound the window: queue pairs of all
+//! its shards find the window under its key, those of another interface do not. Once the request
+//! that ends a binding has completed, no shard accesses memory by it.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;

@@ -179,7 +179,8 @@ pub(crate) struct PortChange {
 }
 
 impl PortChange {
-    /// Applies the change to an engine of the device. Returns true if its GID table is another than before.
+    /// Applies the change to an engine of the device. Returns true if its GID table is another than
+    /// before.
     pub(crate) fn apply(&self, engine: &mut Engine) -> bool {
         let Self { before, next } = self;
         if before.mtu != next.mtu {

@@ -37,16 +37,16 @@ impl InlineBuffers<'_> {
 impl QueuePair {
     /// Posts requests to the send queue in order; as `ibv_post_send`.
     ///
-    /// Packets that can leave have left when this returns, with one exception. A caller that posts again
-    /// and again, less than a microsecond after the last call returned and without polling, would
-    /// pay for a frame with each call. After eight such posts to a queue pair, or fewer once polls
-    /// have followed promptly, requests wait for the next post: at most 64 of them, or 60 KiB.
-    /// They leave with the next post that comes later than that or is signaled behind 64 that are not,
-    /// whenever the program polls any completion queue of the device (of the queue pair's shard, if it has
-    /// several), arms one, waits, modifies or drops a queue pair, and
-    /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
-    /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
-    /// burst, and those of an RC queue pair that has no unacknowledged packets, never wait.
+    /// Packets that can leave have left when this returns, with one exception. A caller that posts
+    /// again and again, less than a microsecond after the last call returned and without polling,
+    /// would pay for a frame with each call. After eight such posts to a queue pair, or fewer once
+    /// polls have followed promptly, requests wait for the next post: at most 64 of them, or 60
+    /// KiB. They leave with the next post that comes later than that or is signaled behind 64 that
+    /// are not, whenever the program polls any completion queue of the device (of the queue pair's
+    /// shard, if it has several), arms one, waits, modifies or drops a queue pair, and otherwise by
+    /// the driver thread: within 200 µs of the last post, or 1 ms after a burst of more than 16 384
+    /// posts, as far as the system lets the thread run. The first requests of a burst, and those of
+    /// an RC queue pair that has no unacknowledged packets, never wait.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.

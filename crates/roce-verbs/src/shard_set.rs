@@ -114,8 +114,8 @@ impl QueueShards {
         result
     }
 
-    /// Notes that a completion of this shard has overrun the queue: the other shards end their queue pairs,
-    /// each with its next completion.
+    /// Notes that a completion of this shard has overrun the queue: the other shards end their
+    /// queue pairs, each with its next completion.
     pub(crate) fn note_overrun(&self, shard: usize) {
         let ShardMask(bits) = self.mask();
         self.overrun.fetch_or(bits & !(1 << shard), Ordering::Relaxed);

@@ -32,8 +32,9 @@ pub struct CounterTotals(BTreeMap<String, u64>);
 
 impl CounterTotals {
     /// Adds up what the processes have published in a folder. What is no file of counters counts as
-    /// nothing, since programs may make what they like there: links, pipes, devices, files of another
-    /// user than the folder's, files of more than 64 KiB, and files beyond 65 536. Nothing of that is waited for.
+    /// nothing, since programs may make what they like there: links, pipes, devices, files of
+    /// another user than the folder's, files of more than 64 KiB, and files beyond 65 536. Nothing
+    /// of that is waited for.
     ///
     /// # Errors
     /// The error of the file system if the folder cannot be listed.

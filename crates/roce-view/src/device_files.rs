@@ -15,8 +15,8 @@ pub(crate) fn add_common(tree: &mut Tree) {
     let rdma_cm = Path::new("sys/class/misc/rdma_cm");
     tree.line(rdma_cm.join("abi_version"), 4);
     tree.line(rdma_cm.join("dev"), NULL_NUMBERS);
-    // The preloaded library opens the device for those that ask for this path. Where it is missing, librdmacm
-    // refuses a file that is no device.
+    // The preloaded library opens the device for those that ask for this path. Where it is missing,
+    // librdmacm refuses a file that is no device.
     tree.insert("dev/infiniband/rdma_cm", Node::File(String::new()));
 }
 

@@ -164,8 +164,8 @@ impl Bth {
         bytes
     }
 
-    /// Sets AckReq and PSN of a header that is written, in which nothing else changes: what differs between
-    /// the packets in the middle of a message.
+    /// Sets AckReq and PSN of a header that is written, in which nothing else changes: what differs
+    /// between the packets in the middle of a message.
     pub fn set_ack_request_and_psn(bytes: &mut [u8; BTH_LEN], ack_request: bool, psn: Psn) {
         bytes[8..].copy_from_slice(&((ack_request as u32) << 31 | psn.get()).to_be_bytes());
     }

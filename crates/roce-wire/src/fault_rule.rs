@@ -1,4 +1,5 @@
-//! Scripted faults: which packet meets which fault, as a sentence such as `drop request 3 of queue pair 2`.
+//! Scripted faults: which packet meets which fault, as a sentence such as `drop request 3 of queue
+//! pair 2`.
 //!
 //! The same sentences stand in lessons, on command lines and in files. [`FaultRule::parse`] reads one and
 //! `Display` writes it; [`RuleCounter`] finds the packets.
@@ -43,8 +44,8 @@ pub enum FaultAction {
     Duplicate(Duration),
     /// It gets a congestion mark (CE), if its sender set ECT.
     Mark,
-    /// One bit is flipped: the bit of this number from the first byte's most significant bit, if the frame
-    /// has so many, or without a number one behind the Ethernet header at random.
+    /// One bit is flipped: the bit of this number from the first byte's most significant bit, if
+    /// the frame has so many, or without a number one behind the Ethernet header at random.
     Damage(Option<u32>),
     /// It is delayed by this much; later packets overtake it.
     Delay(Duration),

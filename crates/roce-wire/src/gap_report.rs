@@ -1,7 +1,8 @@
 //! Reports of gaps: which packets a responder misses, and which it keeps behind them.
 //!
-//! No standard has them. Their opcode is one of those for manufacturers (0xC0 to 0xFF), so they travel only
-//! between queue pairs whose two ends have agreed on them out of band. The payload, in network byte order:
+//! No standard has them. Their opcode is one of those for manufacturers (0xC0 to 0xFF), so they
+//! travel only between queue pairs whose two ends have agreed on them out of band. The payload, in
+//! network byte order:
 //!
 //! ```text
 //!   0      4 bytes   [`GapReport::FORMAT`]
@@ -9,7 +10,8 @@
 //!   6      2 bytes   packets kept, at least 1       / MAX_GAP_RUNS
 //!   8      ...
 //! ```
-//! A report has at least one run. The first begins at the PSN of the BTH: everything before it is executed.
+//! A report has at least one run. The first begins at the PSN of the BTH: everything before it is
+//! executed.
 
 /// Maximum runs of a report.
 pub const MAX_GAP_RUNS: usize = 32;

@@ -1,5 +1,5 @@
-//! Connections that `roce_verbs::cm` here and librdmacm over the kernel's rdma_cm in the guest make with each
-//! other.
+//! Connections that `roce_verbs::cm` here and librdmacm over the kernel's rdma_cm in the guest make
+//! with each other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The programs of libfabric, whose `verbs;ofi_rxd` makes reliable messages of datagrams and finds its
-//! peers without rdma_cm. Its endpoints of the type `msg` are connected by rdma_cm. The `;` in the name needs a shell.
+//! The programs of libfabric, whose `verbs;ofi_rxd` makes reliable messages of datagrams and finds
+//! its peers without rdma_cm. Its endpoints of the type `msg` are connected by rdma_cm. The `;` in
+//! the name needs a shell.
 
 use super::program::Program;
 

@@ -47,9 +47,9 @@ pub(super) const CONNECTED: &[Program] = &[
     Program::pair("ib_send_lat -R -c UD -s 1024 -n 200", TIME),
 ];
 
-/// The options. With UC and UD a sender does not wait for the receiver, which waits for ever for what is
-/// lost: so bandwidth tests send no more than the ring of a device holds, 128 frames. Of 400 some were lost
-/// in one run of ten, where the receiver had no processor.
+/// The options. With UC and UD a sender does not wait for the receiver, which waits for ever for
+/// what is lost: so bandwidth tests send no more than the ring of a device holds, 128 frames. Of
+/// 400 some were lost in one run of ten, where the receiver had no processor.
 pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_send_bw -b -n 1000", WIDTH),
     Program::pair("ib_write_bw -b -n 1000", WIDTH).quick(),

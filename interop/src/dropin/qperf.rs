@@ -1,7 +1,7 @@
 //! qperf, which connects queue pairs by rdma_cm with `-cm 1`, and without it without a GID.
 //!
-//! Every RoCE device refuses the latter, the kernel's `rdma_rxe` too: lines without `-cm` pass only where a device
-//! is too lenient.
+//! Every RoCE device refuses the latter, the kernel's `rdma_rxe` too: lines without `-cm` pass only
+//! where a device is too lenient.
 
 use super::program::Program;
 

@@ -68,8 +68,8 @@ enum Rank {
 }
 
 impl Ranks {
-    /// Starts one rank for each of `kinds`, the first of which is ours: it has the bootstrap server. Those of a
-    /// kind sit in different places. `job` says what each rank is told to do.
+    /// Starts one rank for each of `kinds`, the first of which is ours: it has the bootstrap
+    /// server. Those of a kind sit in different places. `job` says what each rank is told to do.
     ///
     /// # Errors
     /// When a program is missing, or a guest gone.

@@ -1,7 +1,8 @@
 //! A server for the tests: sends every datagram back to its sender.
 //!
-//! `roce-test-datagram-echo INTERFACE ADDRESS:PORT [general-services]`; says `ready` when it listens, tells its clients
-//! its queue pair by TCP, and serves until its standard input ends or it is killed.
+//! `roce-test-datagram-echo INTERFACE ADDRESS:PORT [general-services]`; says `ready` when it
+//! listens, tells its clients its queue pair by TCP, and serves until its standard input ends or it
+//! is killed.
 
 use std::error::Error;
 use std::net::TcpListener;

@@ -1,7 +1,7 @@
 //! Forks while a device is in use, for the test of what a child may and may not do.
 //!
-//! `roce-test-fork INTERFACE`; exits 0 when child and parent found what they should. The devices have as many
-//! shards as `ROCE_SHARDS` says, with a queue in each.
+//! `roce-test-fork INTERFACE`; exits 0 when child and parent found what they should. The devices
+//! have as many shards as `ROCE_SHARDS` says, with a queue in each.
 
 use std::error::Error as StdError;
 use std::time::Duration;

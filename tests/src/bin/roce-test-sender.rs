@@ -2,8 +2,8 @@
 //!
 //! `roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES MESSAGE`; says `ready` when it
 //! is connected. A message is a SEND that the server echoes (`echo`), or a WRITE of no bytes
-//! (`write`), for which the server posts no request of its own. Its last line is `N messages, all succeeded` or says which status the first request
-//! that failed ended with.
+//! (`write`), for which the server posts no request of its own. Its last line is `N messages, all
+//! succeeded` or says which status the first request that failed ended with.
 
 use std::error::Error;
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@
 //! `--service` those of `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_srq_pingpong`, so that either
 //! end of a run may be the one or the other. Both use one buffer for what they send and what they
 //! receive, one completion queue, and post receives again when no more than one is left for each
-//! queue pair. With `--cm` the ends find each other by connection management, as programs on librdmacm do.
-//! With UC and UD a message that is lost ends the exchange: both ends wait for ever.
+//! queue pair. With `--cm` the ends find each other by connection management, as programs on
+//! librdmacm do. With UC and UD a message that is lost ends the exchange: both ends wait for ever.
 
 mod connection;
 mod queue_pairs;

@@ -1,10 +1,9 @@
 //! What a packet costs in instructions, held by bounds.
 //!
-//! The `cost` program of `bench/cost` lets two endpoints in one process exchange messages, and its program
-//! `engine_cost` the engines of two devices.
-//! Callgrind counts the instructions of one side's turns, for two numbers of messages: the
-//! difference leaves out set-up and the way to full speed. Counts do not depend on how fast
-//! or how busy the machine is.
+//! The `cost` program of `bench/cost` lets two endpoints in one process exchange messages, and its
+//! program `engine_cost` the engines of two devices. Callgrind counts the instructions of one
+//! side's turns, for two numbers of messages: the difference leaves out set-up and the way to full
+//! speed. Counts do not depend on how fast or how busy the machine is.
 //!
 //! Moving payload and the CRC over it are told apart by the functions that do nothing else:
 //! how many instructions those take depends on what the CPU offers, and on what valgrind knows

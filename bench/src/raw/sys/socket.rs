@@ -27,8 +27,8 @@ impl PacketSocket {
         set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &i32::from(qdisc_bypass))?;
-        // Beyond the stock limit for processes with the right to. It does not matter much: what is sent over
-        // a cable of the kernel's is gone when the call returns.
+        // Beyond the stock limit for processes with the right to. It does not matter much: what is
+        // sent over a cable of the kernel's is gone when the call returns.
         let _ = set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
         let program = libc::sock_fprog {
             len: filter.len() as libc::c_ushort,

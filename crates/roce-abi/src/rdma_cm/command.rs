@@ -219,9 +219,9 @@ impl Command {
     /// Reads what a program has written.
     ///
     /// # Errors
-    /// As the kernel: `EINVAL` for an unknown command, a structure that is longer than what was written or
-    /// shorter than the command needs, or wrong values; `ENOSPC` if the response has too little space;
-    /// `ENOSYS` for what the device does not have.
+    /// As the kernel: `EINVAL` for an unknown command, a structure that is longer than what was
+    /// written or shorter than the command needs, or wrong values; `ENOSPC` if the response has too
+    /// little space; `ENOSYS` for what the device does not have.
     pub fn decode(written: &[u8]) -> Result<Self, c_int> {
         let (header, behind) =
             written.split_at_checked(size_of::<rdma_ucm_cmd_hdr>()).ok_or(EINVAL)?;

@@ -1,10 +1,10 @@
-//! The body of the fuzz target `ucma_commands`, for the fuzzer and for the test that replays its corpus; not part of
-//! the crate's interface.
+//! The body of the fuzz target `ucma_commands`, for the fuzzer and for the test that replays its
+//! corpus; not part of the crate's interface.
 
 use super::*;
 
-/// Checks that any bytes are refused as a command, or read as one: from what the header says belongs to it
-/// alone, so that its structure, written again, is read as the same.
+/// Checks that any bytes are refused as a command, or read as one: from what the header says
+/// belongs to it alone, so that its structure, written again, is read as the same.
 ///
 /// # Panics
 /// If that is not so.

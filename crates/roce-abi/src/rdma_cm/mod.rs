@@ -1,9 +1,9 @@
 //! The binary interface of `/dev/infiniband/rdma_cm`: what librdmacm writes to that device, and what the
 //! device puts into memory of the program.
 //!
-//! A `write` is a command: a header, and behind it the structure of the command. [`Command::decode`] reads one of
-//! any length. Where a command has a response, the structure names the address, and the header its
-//! length; [`Plain`] makes the bytes.
+//! A `write` is a command: a header, and behind it the structure of the command.
+//! [`Command::decode`] reads one of any length. Where a command has a response, the structure names
+//! the address, and the header its length; [`Plain`] makes the bytes.
 //!
 //! Names, fields and values are those of `<rdma/rdma_user_cm.h>`. The structures have only grown at their
 //! ends between rdma-core 39 and 65.

@@ -1,7 +1,7 @@
 //! Structures as bytes.
 
-/// A value that has a fixed number of bytes, each of which has a meaning: integers, arrays of them, and structures
-/// of them without gaps.
+/// A value that has a fixed number of bytes, each of which has a meaning: integers, arrays of them,
+/// and structures of them without gaps.
 pub trait Plain: Sized {
     /// Reads the value from its bytes. Bytes that are missing are zeros.
     fn read(bytes: &[u8]) -> Self;
@@ -63,8 +63,8 @@ pub(super) fn behind_mut(bytes: &mut [u8], offset: usize) -> &mut [u8] {
     bytes.get_mut(offset..).unwrap_or_default()
 }
 
-/// Implements [`Plain`] for structures, of which all fields are named; the size is checked, and that there are
-/// no gaps.
+/// Implements [`Plain`] for structures, of which all fields are named; the size is checked, and
+/// that there are no gaps.
 macro_rules! plain {
     ($( $name:ident: $size:literal { $($field:ident: $type:ty),* $(,)? } )*) => {$(
         impl $crate::rdma_cm::Plain for $name {

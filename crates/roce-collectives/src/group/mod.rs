@@ -27,10 +27,10 @@ use failure::abort;
 
 /// One rank of a group that computes together.
 ///
-/// All ranks call the same operations in the same order; each call returns when this rank's
-/// part is done. If a rank fails, the others get an error that names the rank, for a killed process
-/// within two seconds. The group has ended then, and is dropped. [`leave`](Self::leave) ends a group with success;
-/// dropping it earlier counts as a failure.
+/// All ranks call the same operations in the same order; each call returns when this rank's part is
+/// done. If a rank fails, the others get an error that names the rank, for a killed process within
+/// two seconds. The group has ended then, and is dropped. [`leave`](Self::leave) ends a group with
+/// success; dropping it earlier counts as a failure.
 ///
 /// ```no_run
 /// use roce_collectives::{DataType, Group, GroupConfig, ReduceOp};

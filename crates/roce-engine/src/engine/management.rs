@@ -4,9 +4,10 @@
 //! timers, and hands out datagrams and events. Its datagrams go out as frames of the engine's own: they
 //! belong to no queue pair, and those to this host leave over `lo`, where every process gets one.
 //!
-//! A datagram to an address whose path is not known waits while the owner of the engine resolves it, without
-//! blocking a round: the [`ManagementPort`] takes the request, and
-//! [`Engine::set_management_path`](crate::Engine::set_management_path) brings the answer. The agent repeats what is dropped meanwhile.
+//! A datagram to an address whose path is not known waits while the owner of the engine resolves
+//! it, without blocking a round: the [`ManagementPort`] takes the request, and
+//! [`Engine::set_management_path`](crate::Engine::set_management_path) brings the answer. The agent
+//! repeats what is dropped meanwhile.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -32,15 +33,15 @@ const MAX_PATHS: usize = 1024;
 /// Most datagrams of one round, and most frames that wait for the interface.
 const TRANSMIT_BUDGET: usize = 64;
 
-/// What the connection management of an engine needs of its owner. The calls come in a round, with whatever
-/// lock is held around it: they never wait.
+/// What the connection management of an engine needs of its owner. The calls come in a round, with
+/// whatever lock is held around it: they never wait.
 pub trait ManagementPort: Send {
     /// Takes an event of the agent. Once the program has it, [`Agent::note_reported`] is due.
     fn push_event(&mut self, event: Event);
 
-    /// Takes a datagram that no connection and no listener of the agent takes, and that may be for another
-    /// process. If it is not, [`Engine::answer_stray`](crate::Engine::answer_stray) is due. Returns false if
-    /// there are too many.
+    /// Takes a datagram that no connection and no listener of the agent takes, and that may be for
+    /// another process. If it is not, [`Engine::answer_stray`](crate::Engine::answer_stray) is due.
+    /// Returns false if there are too many.
     fn push_stray(&mut self, stray: StrayDatagram) -> bool;
 
     /// Asks for a path, which [`Engine::set_management_path`](crate::Engine::set_management_path) brings.
@@ -139,7 +140,8 @@ impl Management {
         self.frames.len() < TRANSMIT_BUDGET && self.agent.has_transmit()
     }
 
-    /// Takes the answer about a path, and sends what waits for it. Returns a path that is not used any more.
+    /// Takes the answer about a path, and sends what waits for it. Returns a path that is not used
+    /// any more.
     pub(super) fn set_path<O: Observer>(
         &mut self,
         destination: ManagementDestination,

@@ -13,8 +13,8 @@ use super::management::{
 use crate::consumer::Consumer;
 
 impl<C: Consumer> Engine<C> {
-    /// Makes queue pair 1 the engine's own, whose datagrams the agent exchanges. The caller lets the filters
-    /// pass them: see [`set_numbers`](Self::set_numbers).
+    /// Makes queue pair 1 the engine's own, whose datagrams the agent exchanges. The caller lets
+    /// the filters pass them: see [`set_numbers`](Self::set_numbers).
     ///
     /// # Errors
     /// [`ApiMisuse::QpExists`] if a queue pair has the number 1, or the engine has an agent.
@@ -47,9 +47,9 @@ impl<C: Consumer> Engine<C> {
         Some(Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Brings the path that was [asked for](ManagementPort::resolve), or `None` if there is none, and sends what
-    /// waits for it. The engine is the path's user until it gives a path back: what this returns, if
-    /// anything, is one that it does not use any more.
+    /// Brings the path that was [asked for](ManagementPort::resolve), or `None` if there is none,
+    /// and sends what waits for it. The engine is the path's user until it gives a path back: what
+    /// this returns, if anything, is one that it does not use any more.
     pub fn set_management_path(
         &mut self,
         destination: ManagementDestination,
@@ -59,7 +59,8 @@ impl<C: Consumer> Engine<C> {
         management.set_path(destination, path, &mut parts)
     }
 
-    /// Answers a datagram that is [for no other process](ManagementPort::push_stray), and sends the answer.
+    /// Answers a datagram that is [for no other process](ManagementPort::push_stray), and sends the
+    /// answer.
     pub fn answer_stray(&mut self, stray: &StrayDatagram) {
         let (Some(management), mut parts) = self.management_parts() else { return };
         management.agent.answer_stray(stray.addresses, &stray.datagram[..]);

@@ -54,10 +54,11 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// - at every round: a poll, arming, a wait, a change of state,
 /// - by the driver thread, which checks after `CHECK_SHORT` or `CHECK_LONG`.
 ///
-/// Each queue pair counts its own posts: the first ones of a run always leave at once, and so does a
-/// request of a queue pair that knows its packets to have arrived. One without acknowledgements never
-/// knows: its last packets left less than `MAX_GAP` before, or are held, as it is in a run. After a caller has gone away with
-/// requests held, the threshold doubles; prompt rounds bring it down again.
+/// Each queue pair counts its own posts: the first ones of a run always leave at once, and so does
+/// a request of a queue pair that knows its packets to have arrived. One without acknowledgements
+/// never knows: its last packets left less than `MAX_GAP` before, or are held, as it is in a run.
+/// After a caller has gone away with requests held, the threshold doubles; prompt rounds bring it
+/// down again.
 ///
 /// A caller that signals one request in many posts until its send queue is full, and then waits for that
 /// completion. If the signaled request were held, it would leave only when the queue is full, and the

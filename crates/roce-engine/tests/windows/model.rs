@@ -1,5 +1,5 @@
-//! Random operations on regions and windows, through the tables of one engine or of several, held against a
-//! list that knows only what is bound.
+//! Random operations on regions and windows, through the tables of one engine or of several, held
+//! against a list that knows only what is bound.
 
 use std::rc::Rc;
 

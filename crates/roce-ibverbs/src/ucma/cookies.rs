@@ -66,8 +66,8 @@ impl Cookies {
     }
 }
 
-/// Returns the number that the kernel has given to a socket; 0 for another descriptor. No other socket has it
-/// as long as the system runs.
+/// Returns the number that the kernel has given to a socket; 0 for another descriptor. No other
+/// socket has it as long as the system runs.
 pub(super) fn cookie_of(fd: c_int) -> u64 {
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;

@@ -1,7 +1,7 @@
 //! Values and responses in memory of the program.
 //!
-//! The kernel answers an address that is none with `EFAULT`. Here the program ends by SIGSEGV, as if it had used
-//! the address itself.
+//! The kernel answers an address that is none with `EFAULT`. Here the program ends by SIGSEGV, as
+//! if it had used the address itself.
 
 use std::ffi::c_int;
 

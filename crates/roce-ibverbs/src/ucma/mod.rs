@@ -1,9 +1,9 @@
 //! The device of librdmacm, `/dev/infiniband/rdma_cm`, in this process.
 //!
-//! The preloaded library passes what programs do with that path and its descriptors to the four functions here.
-//! A descriptor is one end of a pair of sockets, in which a byte lies for each event, so that it is readable as
-//! long as one waits. A `write` is a command, which [`roce_abi::rdma_cm`] reads; `commands.rs` carries it out
-//! by [`roce_verbs::cm`].
+//! The preloaded library passes what programs do with that path and its descriptors to the four
+//! functions here. A descriptor is one end of a pair of sockets, in which a byte lies for each
+//! event, so that it is readable as long as one waits. A `write` is a command, which
+//! [`roce_abi::rdma_cm`] reads; `commands.rs` carries it out by [`roce_verbs::cm`].
 //!
 //! | file | what it has |
 //! |---|---|
@@ -73,9 +73,9 @@ pub(crate) extern "C-unwind" fn owns(fd: c_int) -> c_int {
 pub(crate) extern "C-unwind" fn close(fd: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
     let Lookup::Channel(process, channel) = process::find(fd) else { return FOREIGN };
-    // Before the release, after which another thread's `write` would be one to a socket.
-    // SAFETY: the descriptor is that of the channel, which the program gives up. The C library's function would
-    // lead here again.
+    // Before the release, after which another thread's `write` would be one to a socket. SAFETY:
+    // the descriptor is that of the channel, which the program gives up. The C library's function
+    // would lead here again.
     let result = unsafe { libc::syscall(libc::SYS_close, fd) };
     process.release(&channel);
     if result == 0 { 0 } else { -1 }

@@ -19,8 +19,8 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
         Lookup::Channel(process, channel) => (process, channel),
         Lookup::Inherited => return Attempt::Failed(EIO),
         Lookup::Foreign if woken == Woken::Not => return Attempt::Failed(EBADF),
-        // The program has closed it while this thread slept. The kernel lets the call keep the channel, so that it
-        // sleeps on; rping relies on that.
+        // The program has closed it while this thread slept. The kernel lets the call keep the
+        // channel, so that it sleeps on; rping relies on that.
         Lookup::Foreign => return wait::for_ever(woken),
     };
     let devices = channel.events.devices();
@@ -44,8 +44,8 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
     }
 }
 
-/// Takes the next event, counts it, and writes it to memory of the program. The kernel drops an event that it
-/// cannot write, too.
+/// Takes the next event, counts it, and writes it to memory of the program. The kernel drops an
+/// event that it cannot write, too.
 fn take(process: &Process, channel: &Channel, space: ResponseSpace) -> Option<Result<(), c_int>> {
     // From the event to the count, so that destroying the identifier comes before or after both.
     let mut state = process.state();
@@ -78,8 +78,8 @@ fn of_raised(
     Some(events::of_program(identifier.uid, event))
 }
 
-/// Returns what the program is told of an event; `None` if it is not. Without a `uid` the program does not know
-/// the identifier yet: accepting its request fails then.
+/// Returns what the program is told of an event; `None` if it is not. Without a `uid` the program
+/// does not know the identifier yet: accepting its request fails then.
 fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdma_ucm_event_resp> {
     let told = events::of_manager(event);
     let Some(listener) = &event.listener else {

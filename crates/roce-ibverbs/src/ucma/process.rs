@@ -26,8 +26,8 @@ unsafe impl Send for Process {}
 // SAFETY: as above.
 unsafe impl Sync for Process {}
 
-/// What the lock is for. Events leave their channel, and are counted, only with the lock held; so an identifier
-/// that is destroyed has been told of all or of none of an event.
+/// What the lock is for. Events leave their channel, and are counted, only with the lock held; so
+/// an identifier that is destroyed has been told of all or of none of an event.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The channels by cookie.

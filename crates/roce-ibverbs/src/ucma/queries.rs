@@ -139,7 +139,8 @@ fn path_of(id: &Id) -> Option<(Route, &'static ListedDevice)> {
 const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
 //= rule cm-path-record: cma.c: cma_resolve_iboe_route
-//# The path to a peer has the hop limit 64, and a packet life time of 4.096 µs times two to the power of 18.
+//# The path to a peer has the hop limit 64, and a packet life time of 4.096 µs times two to the
+//# power of 18.
 fn path_record(route: &Route, rate: PortRate) -> PathRecord {
     let mbps = u64::from(rate.hundred_megabits()) * 100;
     let rate = RATES.iter().find(|rate| u64::from(rate.mbps.unsigned_abs()) == mbps);

@@ -1,15 +1,17 @@
 //! Descriptors of `/dev/infiniband/rdma_cm`, whose commands `libibverbs.so.1` carries out.
 //!
-//! Opening that path gives the descriptor of a socket which the library makes. From then on `write` and `close`
-//! of its number go to the library, and `fstat` says that it is a device, as librdmacm wants it. The numbers are
-//! marked in a table: a call on any other descriptor costs one load. The library compares the socket too, so that
-//! a number that a program gives to something else, by `dup2` for instance, is not taken for the device.
+//! Opening that path gives the descriptor of a socket which the library makes. From then on `write`
+//! and `close` of its number go to the library, and `fstat` says that it is a device, as librdmacm
+//! wants it. The numbers are marked in a table: a call on any other descriptor costs one load. The
+//! library compares the socket too, so that a number that a program gives to something else, by
+//! `dup2` for instance, is not taken for the device.
 //!
-//! A library that is loaded in another way than by `roce run` may lack the functions; then the path is opened as any
-//! other.
+//! A library that is loaded in another way than by `roce run` may lack the functions; then the path
+//! is opened as any other.
 //!
-//! The real `write` and `close` are looked up when the library is loaded: the first call may come from the handler of
-//! a signal, or from a child after `vfork`. Both are cancellation points, from which a thread is unwound: no frame here has a destructor.
+//! The real `write` and `close` are looked up when the library is loaded: the first call may come
+//! from the handler of a signal, or from a child after `vfork`. Both are cancellation points, from
+//! which a thread is unwound: no frame here has a destructor.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -27,8 +29,8 @@ const PATH: &CStr = c"/dev/infiniband/rdma_cm";
 /// Descriptor numbers that may be channels; an opening that gets a greater one fails.
 const MAX_DESCRIPTORS: usize = 65_536;
 
-/// A mark for each descriptor number: 0 if it is no channel, else how often it became one, except 0. It stays where the
-/// program replaces the channel without `close`.
+/// A mark for each descriptor number: 0 if it is no channel, else how often it became one, except
+/// 0. It stays where the program replaces the channel without `close`.
 static MARKS: [AtomicU8; MAX_DESCRIPTORS] = [const { AtomicU8::new(0) }; MAX_DESCRIPTORS];
 
 /// What the library returns for a descriptor that is no channel of this process.
@@ -239,8 +241,8 @@ interpose_status! {
     fn __fxstat64(version);
 }
 
-/// As in the C library, but there is no netlink of RDMA devices: librdmacm would compare the numbers that the kernel has for
-/// its own `rdma_cm` with those of a channel.
+/// As in the C library, but there is no netlink of RDMA devices: librdmacm would compare the
+/// numbers that the kernel has for its own `rdma_cm` with those of a channel.
 ///
 /// # Safety
 /// As for the C library's function.

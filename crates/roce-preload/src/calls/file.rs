@@ -16,8 +16,8 @@ interpose! {
     fn freopen64 [] in AT_FDCWD, (mode: *const c_char, stream: *mut c_void) -> *mut c_void, or ptr::null_mut();
 }
 
-/// Defines functions that open files. `[a: T]` is the parameter before the path, where the folder is; `(a: T)` is what
-/// follows, of which the first are the flags.
+/// Defines functions that open files. `[a: T]` is the parameter before the path, where the folder
+/// is; `(a: T)` is what follows, of which the first are the flags.
 macro_rules! interpose_opening {
     ($(
         fn $name:ident [$($folder:ident)?] ($flags:ident: c_int $(, $mode:ident: mode_t)?);

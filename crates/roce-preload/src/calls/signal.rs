@@ -1,10 +1,10 @@
 //! Actions of signals: the handler of a library that lets its accesses to memory fail stays in front of
 //! the program's.
 //!
-//! `libibverbs.so.1` handles SIGSEGV and SIGBUS in its copies, and carries out the program's action in all
-//! other cases. A program that chose an action later would replace that handler. So the calls for signals
-//! that the library handles go to the library, which keeps the program's action; all others go on to the C
-//! library.
+//! `libibverbs.so.1` handles SIGSEGV and SIGBUS in its copies, and carries out the program's action
+//! in all other cases. A program that chose an action later would replace that handler. So the
+//! calls for signals that the library handles go to the library, which keeps the program's action;
+//! all others go on to the C library.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, transmute};

@@ -57,8 +57,9 @@ fn with_85_us_of_feedback_the_fluid_model_is_stable_where_published() {
     assert!(share > 0.5, "N=10: the deviation is {share:.3} of the mean");
 }
 
-/// In the published model 64 flows are stable: it marks a share of the packets that enter the queue. While
-/// the queue grows more packets enter than leave, so senders are told earlier than by marks on what leaves.
+/// In the published model 64 flows are stable: it marks a share of the packets that enter the
+/// queue. While the queue grows more packets enter than leave, so senders are told earlier than by
+/// marks on what leaves.
 #[test]
 fn where_only_what_leaves_is_marked_64_flows_oscillate_in_the_model_as_in_the_fabric() {
     let limit = Duration::from_millis(200);

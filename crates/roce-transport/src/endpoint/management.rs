@@ -36,7 +36,8 @@ impl<O: Observer> Endpoint<O> {
         self.management.is_open()
     }
 
-    /// Takes the next management datagram. At most [`MAX_MANAGEMENT_DATAGRAMS`](crate::MAX_MANAGEMENT_DATAGRAMS) wait; more are dropped.
+    /// Takes the next management datagram. At most
+    /// [`MAX_MANAGEMENT_DATAGRAMS`](crate::MAX_MANAGEMENT_DATAGRAMS) wait; more are dropped.
     pub fn poll_management(&mut self) -> Option<ManagementDatagram> {
         self.management.pop()
     }

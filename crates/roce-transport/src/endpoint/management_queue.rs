@@ -48,8 +48,8 @@ impl ManagementQueue {
 
     /// Checks a packet to queue pair 1, and adds its payload.
     //= rule gsi-datagrams: InfiniBand, clause not known; rxe_recv.c: check_keys
-    //# A packet to queue pair 1 is one management datagram of 256 bytes, of the default partition and with
-    //# the Q_Key 0x80010000; others are dropped.
+    //# A packet to queue pair 1 is one management datagram of 256 bytes, of the default partition
+    //# and with the Q_Key 0x80010000; others are dropped.
     pub(super) fn push(&mut self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         let headers = packet.headers();
         let deth = headers.deth.filter(|_| headers.bth.opcode == opcode::UD_SEND_ONLY);

@@ -366,8 +366,8 @@ impl<O: Observer> Endpoint<O> {
     /// Handles a packet to the address of a multicast group: passes it to the
     /// [members](Self::has_members), whose checks are those of [`handle_packet`](Self::handle_packet).
     //= rule ud-multicast: InfiniBand, clause not known; rxe_recv.c: rxe_rcv_mcast_pkt
-    //# A packet to the multicast number goes to each queue pair that is attached to its group. Each checks
-    //# it by its own attributes, and takes a receive of its own.
+    //# A packet to the multicast number goes to each queue pair that is attached to its group. Each
+    //# checks it by its own attributes, and takes a receive of its own.
     pub fn handle_group_packet(
         &mut self,
         now: Instant,

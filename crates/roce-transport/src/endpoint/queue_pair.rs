@@ -16,8 +16,9 @@ use crate::{
     PathHandle, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, SendWr,
 };
 
-/// Queue pairs by service. Each service is a module of its own. Endpoint and scheduler call the methods below
-/// for what all services have, and match [`rc`](Self::rc) for what only acknowledgements make necessary.
+/// Queue pairs by service. Each service is a module of its own. Endpoint and scheduler call the
+/// methods below for what all services have, and match [`rc`](Self::rc) for what only
+/// acknowledgements make necessary.
 #[derive(Debug)]
 pub(super) enum QueuePair {
     Rc(Box<RcQueuePair>),

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets: arbitrary peers, applications and networks. Not part of the crate's interface; it exists for the
-//! fuzzer, and for the tests that replay its corpora.
+//! The bodies of the fuzz targets: arbitrary peers, applications and networks. Not part of the
+//! crate's interface; it exists for the fuzzer, and for the tests that replay its corpora.
 //!
 //! | body | what the bytes say | what must hold |
 //! |---|---|---|

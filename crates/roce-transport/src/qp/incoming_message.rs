@@ -192,8 +192,9 @@ impl IncomingMessage {
         placed
     }
 
-    /// The packet of the WRITE that is in progress. Apart, or it would be decided at each of its ends whether the
-    /// WRITE goes on: together with what calls it a received packet takes 20 to 45 instructions more.
+    /// The packet of the WRITE that is in progress. Apart, or it would be decided at each of its
+    /// ends whether the WRITE goes on: together with what calls it a received packet takes 20 to 45
+    /// instructions more.
     #[inline(always)]
     fn place_part_of_write(
         &mut self,

@@ -57,8 +57,8 @@ impl DataPacket<'_> {
         bth.ack_request = requests_ack();
         if is_first || is_last {
             //= rule rc-solicited: InfiniBand, clause not known; rxe_req.c: init_req_packet
-            //# The last packet of a SEND, or of a WRITE with immediate data, says whether the message is solicited.
-            //# A WRITE without never is.
+            //# The last packet of a SEND, or of a WRITE with immediate data, says whether the
+            //# message is solicited. A WRITE without never is.
             bth.solicited_event = is_last && work.solicited && work.operation.takes_receive();
             let headers = data_headers(bth, &work.operation, is_first, is_last, entry.len);
             train.push(&headers, payload_len, crc);

@@ -49,8 +49,8 @@ impl RcQueuePair {
         self.flush(None, cx);
     }
 
-    /// Goes to ERROR: the request in front ends with `status`, or is flushed as everything else is if there
-    /// is no status. Responses to requests that were executed still leave.
+    /// Goes to ERROR: the request in front ends with `status`, or is flushed as everything else is
+    /// if there is no status. Responses to requests that were executed still leave.
     pub(crate) fn fail<O: Observer>(
         &mut self,
         status: Option<CompletionStatus>,

@@ -28,8 +28,9 @@ impl KeptPacket {
         packets_for(u64::from(len), mtu)
     }
 
-    /// Returns true if `packet`, of the same PSN, asks for or brings the same. A packet that is sent again
-    /// may differ in the bits for ACKs and congestion, and a response in its place in the response too.
+    /// Returns true if `packet`, of the same PSN, asks for or brings the same. A packet that is
+    /// sent again may differ in the bits for ACKs and congestion, and a response in its place in
+    /// the response too.
     pub(crate) fn is_repeated_by(&self, packet: &Packet<'_, Verified>) -> bool {
         let (headers, payload) = self.parts();
         let again = packet.headers();

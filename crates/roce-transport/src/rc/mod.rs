@@ -374,8 +374,8 @@ impl RcQueuePair {
         Some(len)
     }
 
-    /// Returns true if the train just written was of requests without AckReq, and the next one has to follow
-    /// it: see [`Requester::must_continue`].
+    /// Returns true if the train just written was of requests without AckReq, and the next one has
+    /// to follow it: see [`Requester::must_continue`].
     pub(crate) fn must_continue(&self) -> bool {
         !self.requests_first && self.qp.state.is_sending() && self.requester.must_continue()
     }

@@ -234,8 +234,8 @@ fn with_the_number_of_a_queue_pair_a_wrong_psn_gives_a_packet_in_a_window_of_409
     }
 }
 
-/// Returns the packets that were left out since their PSN was right, or that of a request in the window, the
-/// marks that counted, and what the victims transferred.
+/// Returns the packets that were left out since their PSN was right, or that of a request in the
+/// window, the marks that counted, and what the victims transferred.
 fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 3], f64) {
     let (mut victims, mut dice) = (Victims::new(gap_reports), Dice(seed));
     let (mut right, mut ahead) = (0, 0);

@@ -1,5 +1,6 @@
-//! Peers that keep no packet behind a missing one, as `rdma_rxe` and most cards: no loss, delay or copy makes
-//! a requester take one for a peer that keeps packets, or send it a packet of no standard.
+//! Peers that keep no packet behind a missing one, as `rdma_rxe` and most cards: no loss, delay or
+//! copy makes a requester take one for a peer that keeps packets, or send it a packet of no
+//! standard.
 
 use std::time::Duration;
 

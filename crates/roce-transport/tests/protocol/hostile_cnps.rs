@@ -180,7 +180,8 @@ struct Flooded {
     recovery: Duration,
 }
 
-/// Floods node 0, which sends messages all the time, with CNPs of its peer for 40 ms, one `every` so often.
+/// Floods node 0, which sends messages all the time, with CNPs of its peer for 40 ms, one `every`
+/// so often.
 fn flood(config: CongestionConfig, every: Duration) -> Flooded {
     let mut world = world_of(config);
     let ends = connect(&mut world, [0, 1], OPTIONS);

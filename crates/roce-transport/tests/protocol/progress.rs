@@ -295,7 +295,8 @@ impl Run {
         all.filter(|(_, service)| *service != Service::Rc).map(move |(ends, _)| ends[side])
     }
 
-    /// Notes which side made progress since `before`, and fails if a side that waits did not for too long.
+    /// Notes which side made progress since `before`, and fails if a side that waits did not for
+    /// too long.
     fn note(&mut self, before: Instant) {
         let now = self.world.now();
         for side in 0..2 {

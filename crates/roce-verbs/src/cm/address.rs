@@ -78,8 +78,8 @@ fn scope_of(address: SocketAddr) -> Option<u32> {
     }
 }
 
-/// Returns the ends of a connection from `source`, or from any address, to `destination`. An address of this
-/// host is reached over its interface, any over the first.
+/// Returns the ends of a connection from `source`, or from any address, to `destination`. An
+/// address of this host is reached over its interface, any over the first.
 pub(super) fn ends_to(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Ends, Error> {
     let source = source.filter(|it| !is_any(it.ip()));
     if source.is_some_and(|it| it.is_ipv4() != destination.is_ipv4()) {

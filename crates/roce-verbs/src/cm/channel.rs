@@ -21,8 +21,8 @@ use crate::driver::Driver;
 
 /// A channel on which identifiers report events; as `rdma_event_channel`.
 ///
-/// A clone is the same channel. Identifiers do not keep it: once the last clone is gone, requests that wait are
-/// refused, and events of identifiers that live on go nowhere.
+/// A clone is the same channel. Identifiers do not keep it: once the last clone is gone, requests
+/// that wait are refused, and events of identifiers that live on go nowhere.
 ///
 /// ```no_run
 /// use roce_verbs::DeviceConfig;
@@ -125,8 +125,8 @@ impl EventChannel {
         self.0.list.is_empty()
     }
 
-    /// Sleeps until an event comes, and takes it; `None` after `timeout`. Meanwhile this thread drives the
-    /// devices of the channel's identifiers.
+    /// Sleeps until an event comes, and takes it; `None` after `timeout`. Meanwhile this thread
+    /// drives the devices of the channel's identifiers.
     ///
     /// # Errors
     /// [`Error::Device`] in a child process after `fork`; what `poll(2)` says otherwise.
@@ -145,8 +145,8 @@ impl EventChannel {
             let devices = self.devices();
             let shards: Vec<_> = devices.iter().map(|it| it.driver().first()).collect();
             let fds: Vec<_> = self.0.list.fd().into_iter().collect();
-            // A channel without a descriptor is looked at again after a while: events come from other threads,
-            // too.
+            // A channel without a descriptor is looked at again after a while: events come from
+            // other threads, too.
             let recheck = fds.is_empty().then(|| Instant::now() + RECHECK);
             let until = deadline.into_iter().chain(recheck).min();
             Driver::drive_all_until(&shards, until, &fds, |_| !self.is_empty())?;
@@ -273,8 +273,8 @@ fn datagram_peer(id: &Id, response: ServiceResponse) -> Option<PeerParameters> {
 }
 
 impl Id {
-    /// Moves the identifier to another channel, with its events that wait. Returns how many events the program
-    /// has got of it.
+    /// Moves the identifier to another channel, with its events that wait. Returns how many events
+    /// the program has got of it.
     pub fn migrate(&self, channel: &EventChannel) -> u32 {
         if self.0.is_current() {
             self.0.target.move_to(&channel.0.list);

@@ -31,8 +31,8 @@ impl Id {
         Ok((device, ConnectionAddresses { local, remote }))
     }
 
-    /// Asks for the connection, or for the queue pair of a datagram service. `ConnectResponse`, `Rejected` or
-    /// `Unreachable` follows; for a datagram service `Established` or `Unreachable`.
+    /// Asks for the connection, or for the queue pair of a datagram service. `ConnectResponse`,
+    /// `Rejected` or `Unreachable` follows; for a datagram service `Established` or `Unreachable`.
     ///
     /// # Errors
     /// [`Error::WrongState`] before the route is resolved; [`Error::Agent`] for too much private data.
@@ -143,8 +143,8 @@ impl Id {
         })
     }
 
-    /// Ends the connection, or confirms that the peer has ended it. `Disconnected` follows unless it has come
-    /// before, and `TimewaitExit` some two seconds later.
+    /// Ends the connection, or confirms that the peer has ended it. `Disconnected` follows unless
+    /// it has come before, and `TimewaitExit` some two seconds later.
     ///
     /// # Errors
     /// [`Error::WrongState`], [`Error::Agent`].
@@ -163,8 +163,8 @@ impl Id {
         device.with_agent(|agent, _, _| Ok(agent.communication_established(id)?))
     }
 
-    /// Returns the attributes for INIT of the connection's queue pair. Before the connection is asked for, the
-    /// peer has no rights.
+    /// Returns the attributes for INIT of the connection's queue pair. Before the connection is
+    /// asked for, the peer has no rights.
     ///
     /// # Errors
     /// [`Error::WrongState`] without a device, or when the connection has ended.
@@ -218,8 +218,9 @@ impl Id {
         })?)
     }
 
-    /// Moves the connection's queue pair from INIT through RTR to RTS: before [`accept`](Self::accept) on the
-    /// passive side, before [`establish`](Self::establish) on the active one.
+    /// Moves the connection's queue pair from INIT through RTR to RTS: before
+    /// [`accept`](Self::accept) on the passive side, before [`establish`](Self::establish) on the
+    /// active one.
     ///
     /// # Errors
     /// Those of [`rtr_attributes`](Self::rtr_attributes), [`Device::resolve`](crate::Device::resolve) and

@@ -79,8 +79,8 @@ pub struct PeerParameters {
     pub rnr_retry_count: u8,
     /// The peer's queue pair takes receives from a shared receive queue.
     pub srq: bool,
-    /// Bytes of the peer's program, of full length: 56 of a request, 180 of that for a datagram service, 196
-    /// of a response, 136 of that of a datagram service.
+    /// Bytes of the peer's program, of full length: 56 of a request, 180 of that for a datagram
+    /// service, 196 of a response, 136 of that of a datagram service.
     pub private_data: Box<[u8]>,
     /// The queue pair of a datagram service.
     pub datagram: Option<DatagramPeer>,
@@ -108,8 +108,8 @@ pub struct DatagramPeer {
 }
 
 impl Event {
-    /// Returns the status that rdma_cm gives with the event: a negative error number, the reason of a refusal,
-    /// the status of a datagram service, or 0.
+    /// Returns the status that rdma_cm gives with the event: a negative error number, the reason of
+    /// a refusal, the status of a datagram service, or 0.
     pub fn status(&self) -> i32 {
         match &self.kind {
             EventKind::AddressError { errno } => -errno,

@@ -11,8 +11,8 @@ use crate::fork;
 
 /// What is told when events enter or leave the list of a channel.
 ///
-/// It is called with locks held, from any thread that drives a device: it must not call into this crate, and
-/// must not wait.
+/// It is called with locks held, from any thread that drives a device: it must not call into this
+/// crate, and must not wait.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};

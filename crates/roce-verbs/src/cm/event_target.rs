@@ -8,8 +8,8 @@ use roce_wire::management::PortSpace;
 
 use super::event_list::EventList;
 
-/// The part of an identifier that threads may hold which drive a device: they must not be the last to hold
-/// the device itself.
+/// The part of an identifier that threads may hold which drive a device: they must not be the last
+/// to hold the device itself.
 #[derive(Debug)]
 pub(crate) struct EventTarget {
     /// Number of the identifier, of which the process has no other.
@@ -120,7 +120,8 @@ impl EventTarget {
         self.is_destroyed.load(Ordering::Acquire)
     }
 
-    /// Ends its events: those that wait are gone, and none follows. Returns false if that was done before.
+    /// Ends its events: those that wait are gone, and none follows. Returns false if that was done
+    /// before.
     pub(super) fn destroy(&self) -> bool {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_destroyed.swap(true, Ordering::AcqRel) {

@@ -20,8 +20,8 @@ use crate::fork;
 
 /// A connection, a listener, or the end of a resolution of a datagram service; as `rdma_cm_id`.
 ///
-/// A clone is the same identifier. It is destroyed with the last clone, or by [`destroy`](Self::destroy): its
-/// connection ends, and the peer is told.
+/// A clone is the same identifier. It is destroyed with the last clone, or by
+/// [`destroy`](Self::destroy): its connection ends, and the peer is told.
 ///
 /// The calls are made in this order:
 ///
@@ -162,14 +162,14 @@ impl Id {
         self.0.is_current().then(|| self.0.state().peer).flatten()
     }
 
-    /// Returns the device, once the identifier is bound to one: to an address of it, by the address of a peer,
-    /// or by a request. The queue pair of the connection is made from this device.
+    /// Returns the device, once the identifier is bound to one: to an address of it, by the address
+    /// of a peer, or by a request. The queue pair of the connection is made from this device.
     pub fn device(&self) -> Option<Device> {
         self.0.is_current().then(|| self.0.state().device.clone()).flatten()
     }
 
-    /// Binds the identifier to an address and a port. The unspecified and the loopback address stand for all
-    /// addresses of this host, port 0 for any that is free.
+    /// Binds the identifier to an address and a port. The unspecified and the loopback address
+    /// stand for all addresses of this host, port 0 for any that is free.
     ///
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
@@ -196,12 +196,12 @@ impl Id {
     /// `AddressResolved` or `AddressError` follows. An address of this host, or the loopback address, is
     /// reached over the device that has it.
     ///
-    /// Where no neighbour answers, the error comes after `timeout`, or when the kernel gives up: by default after
-    /// three seconds, at most four.
+    /// Where no neighbour answers, the error comes after `timeout`, or when the kernel gives up: by
+    /// default after three seconds, at most four.
     ///
     /// # Errors
-    /// [`Error::NoRoute`], [`Error::NoDevice`], [`Error::FamiliesDiffer`], [`Error::WrongState`]; those of
-    /// [`Device::open`](crate::Device::open).
+    /// [`Error::NoRoute`], [`Error::NoDevice`], [`Error::FamiliesDiffer`], [`Error::WrongState`];
+    /// those of [`Device::open`](crate::Device::open).
     pub fn resolve_addr(
         &self,
         source: Option<SocketAddr>,
@@ -238,7 +238,8 @@ impl Id {
         Ok(())
     }
 
-    /// Resolves the route to the peer. The event `RouteResolved` follows at once: a route of RoCE is that of IP.
+    /// Resolves the route to the peer. The event `RouteResolved` follows at once: a route of RoCE
+    /// is that of IP.
     ///
     /// # Errors
     /// [`Error::WrongState`] before the address is resolved.
@@ -252,9 +253,9 @@ impl Id {
         Ok(())
     }
 
-    /// Waits for requests, of which at most `backlog` wait to be taken; 0 stands for 1024. An identifier that is
-    /// bound to any address listens on every device that has an address now; one that is not bound is
-    /// bound to any address and port first.
+    /// Waits for requests, of which at most `backlog` wait to be taken; 0 stands for 1024. An
+    /// identifier that is bound to any address listens on every device that has an address now; one
+    /// that is not bound is bound to any address and port first.
     ///
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
@@ -345,8 +346,9 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys the identifier: a connection ends, requests that wait are refused, events that wait are gone.
-    /// Returns how many events the program has got of it; those of requests count for the listener.
+    /// Destroys the identifier: a connection ends, requests that wait are refused, events that wait
+    /// are gone. Returns how many events the program has got of it; those of requests count for the
+    /// listener.
     pub fn destroy(&self) -> u32 {
         self.0.destroy();
         self.0.target.reported.load(Ordering::Acquire)

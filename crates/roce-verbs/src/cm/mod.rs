@@ -1,16 +1,16 @@
 //! Connection management: queue pairs that find each other by address and port; as librdmacm.
 //!
-//! An [`EventChannel`] reports what happens to its [`Id`]s: connections, listeners, resolutions of datagram
-//! services. The peers may be of this crate, or any other that speaks rdma_cm's protocol over RoCEv2,
-//! the Linux kernel for one. The names are those of librdmacm.
+//! An [`EventChannel`] reports what happens to its [`Id`]s: connections, listeners, resolutions of
+//! datagram services. The peers may be of this crate, or any other that speaks rdma_cm's protocol
+//! over RoCEv2, the Linux kernel for one. The names are those of librdmacm.
 //!
 //! Nothing waits but [`EventChannel::next`], and calls that open a device. The device exchanges the
 //! datagrams of connection management in its rounds, with queue pair 1, which an application's
 //! [general services queue pair](crate::QueuePairBuilder::general_services) excludes, and is excluded by.
 //!
 //! Queue pairs are the program's: it makes one from the [device](Id::device) of the identifier,
-//! brings it to INIT with [`Id::init_queue_pair`] and to RTS with [`Id::ready_queue_pair`], or with attributes of
-//! its own.
+//! brings it to INIT with [`Id::init_queue_pair`] and to RTS with [`Id::ready_queue_pair`], or with
+//! attributes of its own.
 //!
 //! # A server and a client
 //!
@@ -74,15 +74,17 @@
 //!
 //! # The end of the process
 //!
-//! `exit` and the return from `main` end the connections that are left: the peers are told once. Of a process that
-//! ends otherwise (SIGKILL, `_exit`, a crash) they learn when their queue pairs' retries are used up, or when
-//! they disconnect themselves: another process with connection management on the interface confirms that.
+//! `exit` and the return from `main` end the connections that are left: the peers are told once. Of
+//! a process that ends otherwise (SIGKILL, `_exit`, a crash) they learn when their queue pairs'
+//! retries are used up, or when they disconnect themselves: another process with connection
+//! management on the interface confirms that.
 //!
 //! # Ports
 //!
-//! A port that an identifier is bound to belongs to it in the network namespace of the process: another
-//! process gets [`Error::AddressInUse`]. Requests to a port that no process has are refused by one of those that
-//! manage connections on the interface, if there is one. Any user of the namespace can take such names: see SECURITY.md.
+//! A port that an identifier is bound to belongs to it in the network namespace of the process:
+//! another process gets [`Error::AddressInUse`]. Requests to a port that no process has are refused
+//! by one of those that manage connections on the interface, if there is one. Any user of the
+//! namespace can take such names: see SECURITY.md.
 
 mod address;
 mod channel;

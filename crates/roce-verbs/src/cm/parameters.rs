@@ -31,8 +31,8 @@ pub struct ConnectionParameters<'a> {
     pub srq: bool,
     /// Q_Key of a datagram service; that of UDP ports if `None`.
     pub q_key: Option<u32>,
-    /// Bytes for the peer's program: at most 56 with a request, 180 with that for a datagram service, 196 with a
-    /// response, 136 with that of a datagram service.
+    /// Bytes for the peer's program: at most 56 with a request, 180 with that for a datagram
+    /// service, 196 with a response, 136 with that of a datagram service.
     pub private_data: &'a [u8],
 }
 

@@ -1,8 +1,9 @@
 //! Claims of ports among the processes of one network namespace.
 //!
-//! A claim is an abstract unix socket with the name of port space, port and address. The kernel ends it with the
-//! process. Claims for one address and for any overlap although their names differ: a claimant binds
-//! its own name first and then looks for those, so that of two that race at least one sees the other.
+//! A claim is an abstract unix socket with the name of port space, port and address. The kernel
+//! ends it with the process. Claims for one address and for any overlap although their names
+//! differ: a claimant binds its own name first and then looks for those, so that of two that race
+//! at least one sees the other.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -103,8 +104,8 @@ impl PortClaim {
         Err(Error::NoPortLeft)
     }
 
-    /// Shows that requests to the port are taken from now on, to those that wait for it: the claim begins before
-    /// the devices are open.
+    /// Shows that requests to the port are taken from now on, to those that wait for it: the claim
+    /// begins before the devices are open.
     pub(super) fn announce(&mut self) {
         let name = self.name.replacen("roce/cm/", "roce/cm-listening/", 1);
         // What waits for it waits longer.

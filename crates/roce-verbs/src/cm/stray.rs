@@ -1,9 +1,9 @@
 //! Datagrams that may be for another process of this host.
 //!
-//! Each process with connection management gets every datagram to queue pair 1. What none of its connections and
-//! listeners takes is answered only if it is no other process's either, by one of the processes on the
-//! interface: the one that holds a name for that. The kernel frees the name with the process, and a
-//! repetition of the datagram finds another.
+//! Each process with connection management gets every datagram to queue pair 1. What none of its
+//! connections and listeners takes is answered only if it is no other process's either, by one of
+//! the processes on the interface: the one that holds a name for that. The kernel frees the name
+//! with the process, and a repetition of the datagram finds another.
 
 use std::os::unix::net::UnixDatagram;
 

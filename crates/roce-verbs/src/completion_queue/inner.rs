@@ -138,8 +138,8 @@ impl Inner {
         self.ignores_overrun.load(Ordering::Relaxed)
     }
 
-    /// Notes a queue pair of a shard that completes here. Callers that wait for the channel's reports drive
-    /// the shard from their next wait on.
+    /// Notes a queue pair of a shard that completes here. Callers that wait for the channel's
+    /// reports drive the shard from their next wait on.
     pub(crate) fn add_queue_pair_of(&self, shard: usize) {
         self.shards.add(shard);
         if let Some(channel) = &self.channel {
@@ -171,8 +171,8 @@ impl Inner {
         }
     }
 
-    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. Another shard
-    /// may take the place.
+    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise.
+    /// Another shard may take the place.
     #[cold]
     pub(crate) fn drop_oldest(&self) -> bool {
         let ignores = self.ignores_overrun();
@@ -195,8 +195,8 @@ impl Inner {
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true if a completion for `handle` may be held while the calling thread polls the queue: see
-    /// [`Consumer::can_hold`](roce_engine::Consumer::can_hold).
+    /// Returns true if a completion for `handle` may be held while the calling thread polls the
+    /// queue: see [`Consumer::can_hold`](roce_engine::Consumer::can_hold).
     pub(crate) fn can_hold(&self, handle: CqHandle) -> bool {
         self.channel.is_none() && self.can_bypass_queue(handle)
     }

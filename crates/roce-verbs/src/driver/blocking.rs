@@ -32,8 +32,8 @@ impl Shard {
 
     /// Blocks the calling thread until any shard that it polls has frames, or a timer is due.
     ///
-    /// A thread may poll several in turn, of one device or of many. It blocks when it comes to one of them
-    /// for the second time, and then on all.
+    /// A thread may poll several in turn, of one device or of many. It blocks when it comes to one
+    /// of them for the second time, and then on all.
     #[cold]
     fn block_polling_thread(self: &Arc<Self>) {
         // A thread that ends has no list any more: its last polls do not block.

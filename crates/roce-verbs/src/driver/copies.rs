@@ -32,7 +32,8 @@ impl Driver {
         Ok(key)
     }
 
-    /// Gives the key of a region other memory. When this returns no thread is inside the memory of before.
+    /// Gives the key of a region other memory. When this returns no thread is inside the memory of
+    /// before.
     pub(crate) fn register_again(
         &self,
         key: u32,

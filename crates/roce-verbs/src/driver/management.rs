@@ -106,8 +106,8 @@ impl Driver {
         Ok(self.first().with_agent(|agent, now| work(agent, &mut lock(&router), now)))
     }
 
-    /// Ends all connections that connection management has made, for the end of the process. Waits at most until
-    /// `deadline` for the lock.
+    /// Ends all connections that connection management has made, for the end of the process. Waits
+    /// at most until `deadline` for the lock.
     pub(crate) fn end_connections(&self, deadline: std::time::Instant) {
         let shard = self.first();
         while shard.generation.is_current() {

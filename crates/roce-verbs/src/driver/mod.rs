@@ -3,10 +3,11 @@
 //! A round receives frames, fires timers, sends frames and delivers completions. `poll` of an empty
 //! queue runs one inline if the engine's lock is free, so no other thread has to wake up between a
 //! packet and its completion; `wait` runs rounds until an event. The driver thread, one for each
-//! shard, runs them whenever the application may not. It sleeps without the devices only while
-//! the last inline round is less than [`INLINE_RECENT`](roce_engine::policy::INLINE_RECENT) ago or a caller is in `wait`, and never
-//! while a caller may sleep on the descriptor of a completion channel, unless another polls. So every packet, timer and
-//! ACK is served whatever the application calls or omits; how soon depends on its last call:
+//! shard, runs them whenever the application may not. It sleeps without the devices only while the
+//! last inline round is less than [`INLINE_RECENT`](roce_engine::policy::INLINE_RECENT) ago or a
+//! caller is in `wait`, and never while a caller may sleep on the descriptor of a completion
+//! channel, unless another polls. So every packet, timer and ACK is served whatever the application
+//! calls or omits; how soon depends on its last call:
 //!
 //! | the application | drives | the driver thread |
 //! |---|---|---|
@@ -22,7 +23,8 @@
 //! Which queues may be slept on follows from when each was armed, reported and polled, and from
 //! whether the last report found a caller in `wait`
 //! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
-//! does about it is decided by [`DriverThreadPolicy`](roce_engine::policy::DriverThreadPolicy) and done in `thread.rs`.
+//! does about it is decided by [`DriverThreadPolicy`](roce_engine::policy::DriverThreadPolicy) and
+//! done in `thread.rs`.
 //!
 //! A thread that finds no work polls again, yields or blocks as its [`WaitPolicy`] says. A polling
 //! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
@@ -34,18 +36,20 @@
 //!
 //! # Shards
 //!
-//! A device may have several engines, so that threads on several processors do not wait for one lock. A
-//! [`Shard`] is an engine with a lock, packet sockets, queue pair numbers and a driver thread of its own; all
-//! of the above is about one shard. `shards.rs` has the set. The first shard is opened with the device, each
-//! further one with a completion queue: queues take the shards in turn as their homes.
+//! A device may have several engines, so that threads on several processors do not wait for one
+//! lock. A [`Shard`] is an engine with a lock, packet sockets, queue pair numbers and a driver
+//! thread of its own; all of the above is about one shard. `shards.rs` has the set. The first shard
+//! is opened with the device, each further one with a completion queue: queues take the shards in
+//! turn as their homes.
 //!
-//! A queue pair is in the home of its send completion queue, so that a thread with a queue and queue pairs of
-//! its own drives one shard alone. A queue pair with a shared receive queue is in the shard of that queue,
-//! since the engine takes receives from it while it handles a packet. Any of them may complete in a queue of
-//! another home. A completion is pushed under the lock of the queue itself, whatever shard it comes from, and
-//! the queue keeps the [set of shards](crate::shard_set) that its queue pairs are in: a poll or a wait drives
-//! these, and arming the queue wakes their driver threads. To pin queue pairs to shards by their receive
-//! queues instead would not do: each of two queues may serve queue pairs of its own before a queue pair
+//! A queue pair is in the home of its send completion queue, so that a thread with a queue and
+//! queue pairs of its own drives one shard alone. A queue pair with a shared receive queue is in
+//! the shard of that queue, since the engine takes receives from it while it handles a packet. Any
+//! of them may complete in a queue of another home. A completion is pushed under the lock of the
+//! queue itself, whatever shard it comes from, and the queue keeps the [set of
+//! shards](crate::shard_set) that its queue pairs are in: a poll or a wait drives these, and arming
+//! the queue wakes their driver threads. To pin queue pairs to shards by their receive queues
+//! instead would not do: each of two queues may serve queue pairs of its own before a queue pair
 //! uses both.
 //!
 //! What all shards know, regions, paths and addresses, is written to each under its lock (`copies.rs`).
@@ -206,8 +210,8 @@ impl Driver {
         if is_open() { number } else { 0 }
     }
 
-    /// Returns the shard of the next shared receive queue. Those that are open have them in turn, so that a
-    /// program with as many of them as of completion queues has both in the same.
+    /// Returns the shard of the next shared receive queue. Those that are open have them in turn,
+    /// so that a program with as many of them as of completion queues has both in the same.
     pub(crate) fn shard_of_next_receive_queue(&self) -> &Arc<Shard> {
         let made = self.shared_receive_queues_made.fetch_add(1, Ordering::Relaxed);
         self.shards.get(made % self.shards.iter().count().max(1))

@@ -216,8 +216,8 @@ impl Monitor {
         answer.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Resolves the next hop of a path, and calls `done` with the outcome from the thread, at the latest at
-    /// `until`. Does not wait.
+    /// Resolves the next hop of a path, and calls `done` with the outcome from the thread, at the
+    /// latest at `until`. Does not wait.
     pub(super) fn reach(
         &self,
         entry: PathEntry,
@@ -394,7 +394,8 @@ impl Worker {
         is_answered
     }
 
-    /// Stores the next hops that changed, all of a shard under one lock, and replies to the waiting callers.
+    /// Stores the next hops that changed, all of a shard under one lock, and replies to the waiting
+    /// callers.
     fn store_outcomes(&mut self) {
         if self.outcomes.is_empty() {
             return;

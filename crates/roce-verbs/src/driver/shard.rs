@@ -196,8 +196,8 @@ impl Shard {
         self.wake_at(engine, engine.last_now())
     }
 
-    /// Returns the next timer of the endpoint, of a device or of connection management, or the time at which a delayed ACK or a held
-    /// completion is due, or a pause of the link ends.
+    /// Returns the next timer of the endpoint, of a device or of connection management, or the time
+    /// at which a delayed ACK or a held completion is due, or a pause of the link ends.
     pub(super) fn next_timer(&self, engine: &Engine) -> Option<Instant> {
         let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
         let of_link = engine.pause_end();

@@ -25,7 +25,8 @@ pub(super) struct Shards {
     pub(super) common: Arc<Common>,
     /// In their order: one is opened after those before it.
     open: [OnceLock<Arc<Shard>>; MAX_SHARDS],
-    /// Number of shards that queues are spread over: less than was asked for once one could not be opened.
+    /// Number of shards that queues are spread over: less than was asked for once one could not be
+    /// opened.
     limit: AtomicUsize,
     /// The paths of the device, as its path objects and queue pairs use them.
     ///

@@ -22,8 +22,8 @@ impl Driver {
         mask.iter().map(|number| self.shards.get(number))
     }
 
-    /// Runs rounds of these shards until `done` returns true or `deadline` comes, and sleeps on the devices
-    /// and `fd` when there is no work.
+    /// Runs rounds of these shards until `done` returns true or `deadline` comes, and sleeps on the
+    /// devices and `fd` when there is no work.
     pub(crate) fn drive_until(
         &self,
         shards: ShardMask,

@@ -35,8 +35,8 @@ mod x86_64 {
     /// A page at `from` is not present.
     ///
     /// # Safety
-    /// `len` bytes can be written at `to`, and the two ranges do not overlap. All other accesses at `from`
-    /// are atomic (rule 3 of [`super::super`]), and there are none at `to`.
+    /// `len` bytes can be written at `to`, and the two ranges do not overlap. All other accesses at
+    /// `from` are atomic (rule 3 of [`super::super`]), and there are none at `to`.
     pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
         // SAFETY: the caller's promise, and the processor has what the function needs. A fault ends it.
         outcome(unsafe {
@@ -57,8 +57,8 @@ mod x86_64 {
     /// A page at `to` is not present.
     ///
     /// # Safety
-    /// `len` bytes can be read at `from`, and the two ranges do not overlap. All other accesses at `to` are
-    /// atomic (rule 3 of [`super::super`]).
+    /// `len` bytes can be read at `from`, and the two ranges do not overlap. All other accesses at
+    /// `to` are atomic (rule 3 of [`super::super`]).
     pub(crate) unsafe fn write(
         from: *const u8,
         to: *mut u8,

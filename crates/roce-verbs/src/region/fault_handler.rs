@@ -7,10 +7,10 @@
 //!
 //! # Which handler the kernel calls
 //!
-//! [`install`] puts this handler in the place of the program's and keeps the program's action. What of it
-//! the kernel decides is kept in the kernel: its mask and the flags `SA_ONSTACK`, `SA_NODEFER` and
-//! `SA_RESTART` stand on this handler too. `SA_SIGINFO`, `SA_RESETHAND` and the default and ignored actions
-//! are carried out here.
+//! [`install`] puts this handler in the place of the program's and keeps the program's action. What
+//! of it the kernel decides is kept in the kernel: its mask and the flags `SA_ONSTACK`,
+//! `SA_NODEFER` and `SA_RESTART` stand on this handler too. `SA_SIGINFO`, `SA_RESETHAND` and the
+//! default and ignored actions are carried out here.
 //!
 //! A program that installs a handler later replaces this one, unless `libroce_preload.so` is loaded: its
 //! `sigaction` hands the program's action to [`sigaction`], which keeps it as the program's, and leaves
@@ -75,8 +75,9 @@ mod x86_64 {
     type SigactionFn =
         unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-    /// `roce_preload_hook_sigaction` of `libroce_preload.so`: from now on a program's calls of `sigaction`
-    /// for the handler's signals go to the given function. Returns the one that they would have gone to.
+    /// `roce_preload_hook_sigaction` of `libroce_preload.so`: from now on a program's calls of
+    /// `sigaction` for the handler's signals go to the given function. Returns the one that they
+    /// would have gone to.
     type HookFn = unsafe extern "C" fn(SigactionFn) -> Option<SigactionFn>;
 
     /// What the program has asked for, for each of [`SIGNALS`].

@@ -1,9 +1,10 @@
 //! Accesses to registered memory that fail, instead of ending the process, where a page is not present.
 //!
-//! A card pins the pages of a region when it is registered. This stack copies, so a region whose memory the
-//! program has unmapped, protected or truncated since makes the copy fault. The functions of
-//! `guarded_x86_64.s` may fault at any instruction: [`fault_handler`](super::fault_handler) sees the
-//! program counter between their two ends and lets them return 1.
+//! A card pins the pages of a region when it is registered. This stack copies, so a region whose
+//! memory the program has unmapped, protected or truncated since makes the copy fault. The
+//! functions of `guarded_x86_64.s` may fault at any instruction:
+//! [`fault_handler`](super::fault_handler) sees the program counter between their two ends and lets
+//! them return 1.
 //!
 //! # Why a signal handler
 //!
@@ -15,8 +16,8 @@
 //! | `MADV_POPULATE_READ` before a copy | 170 ns more | memory that vanishes in between |
 //! | pages checked once, at registration | none | all that happens later |
 //!
-//! Measured by `cargo bench -p roce-verbs --bench copies`. A call of the kernel for suspicious regions alone
-//! needs a suspicion, and user space is told of no `munmap`.
+//! Measured by `cargo bench -p roce-verbs --bench copies`. A call of the kernel for suspicious
+//! regions alone needs a suspicion, and user space is told of no `munmap`.
 //!
 //! On other processors than x86-64 the copies are not guarded: a fault there ends the process as before.
 

@@ -1,9 +1,9 @@
 //! Gap reports of the peer.
 //!
 //! A responder that keeps packets acknowledges none behind a gap, and its NAK names one packet. Its
-//! reports name all gaps, so each is repaired in the round trip in which it is noticed, and what is kept
-//! no longer counts as in flight. They go beside ACKs and NAKs, between queue pairs that have agreed on them
-//! when they were connected (`QpAttributes::gap_reports`).
+//! reports name all gaps, so each is repaired in the round trip in which it is noticed, and what is
+//! kept no longer counts as in flight. They go beside ACKs and NAKs, between queue pairs that have
+//! agreed on them when they were connected (`QpAttributes::gap_reports`).
 
 use roce_wire::{GapReport, Psn};
 

@@ -179,8 +179,8 @@ impl Completer {
             return Err(status_of(code));
         }
         if requester.send().is_last_sent(seq) {
-            // A responder sends this NAK when a packet behind the missing one arrives, and none was sent: a
-            // forged packet drew it.
+            // A responder sends this NAK when a packet behind the missing one arrives, and none was
+            // sent: a forged packet drew it.
             response.cx.dropped(psn, DropReason::ResponseNeverRequested);
             return Ok(());
         }
@@ -242,8 +242,8 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
 
     /// A response is missing before this one: goes back to it.
     //= rule rc-implied-nak: InfiniBand, clause not known; rxe_comp.c: check_psn
-    //# A response behind the missing one of a READ or atomic shows that this was lost, and is no success of
-    //# it.
+    //# A response behind the missing one of a READ or atomic shows that this was lost, and is no
+    //# success of it.
     fn on_implied_nak(&mut self, requester: &mut Requester) -> Result<(), CompletionStatus> {
         self.cx.dropped(self.psn, DropReason::ImpliedNak);
         self.on_loss(requester, RetransmitCause::ImpliedNak)

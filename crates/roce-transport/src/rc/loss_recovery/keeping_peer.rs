@@ -1,7 +1,7 @@
 //! Whether the peer keeps packets behind a missing one, or goes back N.
 //!
-//! The two ends agree on it out of band, or the requester infers it from what no peer that goes back N can
-//! say: see [`KeepingPeer::on_executed_after_nak`].
+//! The two ends agree on it out of band, or the requester infers it from what no peer that goes
+//! back N can say: see [`KeepingPeer::on_executed_after_nak`].
 
 /// What is known of how the peer treats packets behind a missing one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,8 +13,8 @@ pub(super) struct KeepingPeer {
     is_disproved: bool,
     /// First sequence number behind all that may have been sent twice.
     resent_to: u64,
-    /// A go-back-N has begun with a NAK for packets that were all sent once, and nothing has been acknowledged
-    /// since.
+    /// A go-back-N has begun with a NAK for packets that were all sent once, and nothing has been
+    /// acknowledged since.
     is_first_nak: bool,
 }
 
@@ -54,13 +54,13 @@ impl KeepingPeer {
         self.on_resent(sent_to);
     }
 
-    /// Everything before `to` is executed, where a NAK has made the requester go back from `sent_to`, and what
-    /// is before `next` is sent again.
+    /// Everything before `to` is executed, where a NAK has made the requester go back from
+    /// `sent_to`, and what is before `next` is sent again.
     ///
-    /// A packet drew that NAK: it had arrived while an earlier one was missing, and a peer that goes back N
-    /// dropped it. If nothing of what was sent before the NAK was sent twice, but for the first packets, and
-    /// all of it is executed now, then the peer has kept that packet. Neither late packets nor repeated ones
-    /// explain it, only a copy that the network made.
+    /// A packet drew that NAK: it had arrived while an earlier one was missing, and a peer that
+    /// goes back N dropped it. If nothing of what was sent before the NAK was sent twice, but for
+    /// the first packets, and all of it is executed now, then the peer has kept that packet.
+    /// Neither late packets nor repeated ones explain it, only a copy that the network made.
     pub(super) fn on_executed_after_nak(&mut self, to: u64, next: u64, sent_to: u64) {
         let is_first = core::mem::take(&mut self.is_first_nak);
         if is_first && to >= sent_to && to >= next + MIN_SENT_ONCE {

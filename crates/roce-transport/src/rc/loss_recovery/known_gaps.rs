@@ -64,8 +64,8 @@ impl KnownGaps {
         nak.filter(|seq| *seq == unacked).map(|_| DeferredNak::Sequence)
     }
 
-    /// The peer has executed everything before `to`. Returns the span in which responses may be missing that
-    /// is not looked through yet.
+    /// The peer has executed everything before `to`. Returns the span in which responses may be
+    /// missing that is not looked through yet.
     pub(super) fn on_executed(&mut self, to: u64, send: &SendState) -> Range<u64> {
         let unacked = send.unacked();
         let start = if self.gaps.is_empty() { unacked } else { self.executed_to.max(unacked) };
@@ -74,9 +74,9 @@ impl KnownGaps {
         start..self.executed_to.min(send.next())
     }
 
-    /// Packets that may be in flight or have arrived behind a gap: the latter need no room in the window of
-    /// `size` packets. As long as little of it is free nothing new is sent, since each train would draw a
-    /// report of its own.
+    /// Packets that may be in flight or have arrived behind a gap: the latter need no room in the
+    /// window of `size` packets. As long as little of it is free nothing new is sent, since each
+    /// train would draw a report of its own.
     pub(super) fn window(&self, size: u32, send: &SendState) -> u32 {
         let end = self.executed_to.max(self.reported_to).max(send.unacked());
         let arrived = (end - send.unacked()).saturating_sub(self.gaps.packets());
@@ -93,8 +93,9 @@ impl KnownGaps {
 
     /// Returns the first gap from `from` on that is due and may be repaired.
     ///
-    /// A gap of a READ that has an earlier one waits for that, unless `in_any_order`: rxe drops a repeated
-    /// request that begins before the latest. Peers that keep packets take parts in any order.
+    /// A gap of a READ that has an earlier one waits for that, unless `in_any_order`: rxe drops a
+    /// repeated request that begins before the latest. Peers that keep packets take parts in any
+    /// order.
     pub(super) fn next_due(
         &self,
         mut from: u64,

@@ -8,8 +8,8 @@ use super::rtt::RttEstimator;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lateness(u32);
 
-/// Lateness before any packet was late, in nanoseconds, where the first report names many gaps: they may all
-/// close by themselves.
+/// Lateness before any packet was late, in nanoseconds, where the first report names many gaps:
+/// they may all close by themselves.
 const INITIAL_LATENESS: u32 = 100_000;
 /// Each missing packet shortens the wait for late ones by this part.
 const LATENESS_DECAY: u32 = 16;

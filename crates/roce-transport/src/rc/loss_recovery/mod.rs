@@ -1,7 +1,8 @@
 //! Loss recovery of a queue pair: what was lost, and what the requester does about it.
 //!
-//! [`LossRecovery`] is told what arrives and which timers expire, and returns an [`Action`]. It sends nothing
-//! and arms no timer. `responses` and `timeouts` decide, `resend` notes what the requester has done about it.
+//! [`LossRecovery`] is told what arrives and which timers expire, and returns an [`Action`]. It
+//! sends nothing and arms no timer. `responses` and `timeouts` decide, `resend` notes what the
+//! requester has done about it.
 //!
 //! # Without a NAK
 //!
@@ -21,16 +22,16 @@
 //!
 //! # Repairs
 //!
-//! Towards a peer that keeps packets behind a gap (`keeping_peer`) only what is missing is sent again (a
-//! repair), and then new packets. An ACK within what was sent before the repair shows the next missing
-//! packet, as a partial ACK of TCP. A repair is one packet, and doubles as long as the next one is missing
-//! too. Where packets have been late, a repair waits for as long.
+//! Towards a peer that keeps packets behind a gap (`keeping_peer`) only what is missing is sent
+//! again (a repair), and then new packets. An ACK within what was sent before the repair shows the
+//! next missing packet, as a partial ACK of TCP. A repair is one packet, and doubles as long as the
+//! next one is missing too. Where packets have been late, a repair waits for as long.
 //!
 //! # Selective repeat
 //!
-//! READ responses and answers to atomics behind a missing one are kept by the completer, which therefore
-//! knows all gaps, and so does a requester whose peer reports gaps. Gaps of which it is known where they end
-//! are repaired alone: that moves neither the window nor what is sent next.
+//! READ responses and answers to atomics behind a missing one are kept by the completer, which
+//! therefore knows all gaps, and so does a requester whose peer reports gaps. Gaps of which it is
+//! known where they end are repaired alone: that moves neither the window nor what is sent next.
 //!
 //! After go-back-N only the minimum window leaves until a response arrives: a ring that just
 //! overflowed is still full.
@@ -157,13 +158,15 @@ impl LossRecovery {
         }
     }
 
-    /// Returns true if the ACK timer was armed while nothing was in flight, and nothing has been sent since.
+    /// Returns true if the ACK timer was armed while nothing was in flight, and nothing has been
+    /// sent since.
     #[inline]
     pub(crate) fn is_unsent(&self) -> bool {
         self.is_unsent
     }
 
-    /// The ACK timer is armed. `is_unsent`: while nothing is in flight, or to count from what is sent next.
+    /// The ACK timer is armed. `is_unsent`: while nothing is in flight, or to count from what is
+    /// sent next.
     #[inline]
     pub(crate) fn on_ack_timer_armed(&mut self, is_unsent: bool) {
         self.is_unsent = is_unsent;
@@ -201,8 +204,8 @@ impl LossRecovery {
         self.rtt.sampled(to, now)
     }
 
-    /// Returns true if packets wait in a queue on the path: the round trip is far longer than the shortest,
-    /// and than what a software peer may be busy.
+    /// Returns true if packets wait in a queue on the path: the round trip is far longer than the
+    /// shortest, and than what a software peer may be busy.
     pub(crate) fn is_rtt_inflated(&self) -> bool {
         self.rtt.is_inflated()
     }
@@ -227,7 +230,8 @@ impl LossRecovery {
         self.known.as_ref()?.next_due(from, reads, self.peer_keeps())
     }
 
-    /// Returns true if the peer has executed packet `seq`, which is part of a gap: the response is missing.
+    /// Returns true if the peer has executed packet `seq`, which is part of a gap: the response is
+    /// missing.
     pub(crate) fn is_executed(&self, seq: u64) -> bool {
         seq < self.executed_to()
     }

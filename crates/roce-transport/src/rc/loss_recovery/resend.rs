@@ -92,8 +92,8 @@ impl LossRecovery {
         Some(self.resent.resume)
     }
 
-    /// What `span` contains, a part of a gap, was sent again behind everything before `sent_to`, or requested
-    /// again if it is of responses.
+    /// What `span` contains, a part of a gap, was sent again behind everything before `sent_to`, or
+    /// requested again if it is of responses.
     pub(crate) fn on_gap_repaired(
         &mut self,
         span: Range<u64>,

@@ -152,8 +152,8 @@ impl LossRecovery {
         Some(until)
     }
 
-    /// Returns the position to resume if an ACK up to `to` shows that less is missing than is sent again: a
-    /// probe timeout was too early, or the peer keeps packets.
+    /// Returns the position to resume if an ACK up to `to` shows that less is missing than is sent
+    /// again: a probe timeout was too early, or the peer keeps packets.
     fn undo_retransmission(
         &mut self,
         to: u64,
@@ -209,8 +209,8 @@ impl LossRecovery {
             NakHandling::CountRetry => true,
             NakHandling::NoRetryCost => false,
             //= rule rc-rnr-then-nak: rxe_resp.c: check_psn
-            //# A sequence NAK that follows an RNR NAK is for what was sent behind it, and costs no retry: neither
-            //# while the requester waits nor after that.
+            //# A sequence NAK that follows an RNR NAK is for what was sent behind it, and costs no
+            //# retry: neither while the requester waits nor after that.
             NakHandling::Ignore | NakHandling::RnrWait => return Action::None,
         };
         let is_kept = cause == RetransmitCause::SequenceNak && self.peer_keeps();
@@ -266,8 +266,8 @@ impl LossRecovery {
         }
     }
 
-    /// The peer has executed everything before `to`, though not all is acknowledged yet. Returns the position
-    /// to resume if less is missing than is sent again.
+    /// The peer has executed everything before `to`, though not all is acknowledged yet. Returns
+    /// the position to resume if less is missing than is sent again.
     pub(crate) fn on_executed(
         &mut self,
         to: u64,

@@ -110,8 +110,8 @@ impl RttEstimator {
         self.srtt as u64 + 4 * self.rttvar as u64
     }
 
-    /// Returns true if round trips are longer than the shortest one by more than half of it, and by more than
-    /// what a software peer may be busy.
+    /// Returns true if round trips are longer than the shortest one by more than half of it, and by
+    /// more than what a software peer may be busy.
     pub(crate) fn is_inflated(&self) -> bool {
         let more = (self.min / 2).max(MIN_PTO.as_nanos() as u32);
         self.srtt.min(self.latest) > self.min.saturating_add(more)

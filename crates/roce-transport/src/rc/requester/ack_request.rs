@@ -133,8 +133,8 @@ impl AckPolicy {
     }
 
     //= rule rc-ack-request: InfiniBand, clause not known; rxe_req.c: init_req_packet
-    //# The last packet of a message carries AckReq, unless the application defers it, and so do some before
-    //# it.
+    //# The last packet of a message carries AckReq, unless the application defers it, and so do
+    //# some before it.
     #[inline]
     fn must_request(&self, seq: u64) -> bool {
         self.since_ack_req + 1 >= self.max_since

@@ -7,11 +7,11 @@ const BURST: u32 = 8;
 
 /// A leaky bucket of lost packets that are repaired alone.
 ///
-/// Where a loss costs one packet, a window that halves with each costs far more than the losses do: at
-/// 1 % it stays at a dozen packets. So rare losses, such as those of a bad link, are only repaired; more
-/// show a queue that overflows. BBR ignores 2 % likewise. The requester asks it only where packets behind a
-/// loss are known to be kept, no queue shows in the round trip, and congestion control has another sign than
-/// losses.
+/// Where a loss costs one packet, a window that halves with each costs far more than the losses do:
+/// at 1 % it stays at a dozen packets. So rare losses, such as those of a bad link, are only
+/// repaired; more show a queue that overflows. BBR ignores 2 % likewise. The requester asks it only
+/// where packets behind a loss are known to be kept, no queue shows in the round trip, and
+/// congestion control has another sign than losses.
 ///
 /// Source: draft-ietf-ccwg-bbr (`BBR.LossThresh`).
 #[derive(Clone, Copy, Debug, Default)]

@@ -168,8 +168,8 @@ impl Requester {
         let action = self.recovery.on_nak(cause, seq, &self.send, cx.time);
         let is_repair = matches!(action, Action::Wait(_) | Action::Repair(_));
         if is_repair || action == Action::RepairGaps {
-            // The peer has responded, and the repair may wait for a packet that is late. Once until there is
-            // progress, since other NAKs are ignored.
+            // The peer has responded, and the repair may wait for a packet that is late. Once until
+            // there is progress, since other NAKs are ignored.
             if let Some(wait) = qp.params.ack_timeout {
                 timers.arm(Timer::AckTimeout, cx.time + wait);
             }
@@ -275,8 +275,8 @@ impl Requester {
         self.resume(position);
     }
 
-    /// As [`on_executed`](Self::on_executed): returns the span in which responses may be missing that is not
-    /// looked through yet.
+    /// As [`on_executed`](Self::on_executed): returns the span in which responses may be missing
+    /// that is not looked through yet.
     pub(in crate::rc) fn take_executed_span(&mut self, to: u64) -> Option<Range<u64>> {
         self.recovery.take_executed_span(to, &self.send)
     }

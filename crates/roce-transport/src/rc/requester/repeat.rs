@@ -18,8 +18,8 @@ use crate::transfer::GatherCopy;
 use crate::{Memory, MemoryFault, Observer, RetransmitCause, SendOperation};
 
 impl Requester {
-    /// Writes a train of packets that were sent before: the probe, or repairs. The peer window counts neither:
-    /// a repair takes the place of what was lost.
+    /// Writes a train of packets that were sent before: the probe, or repairs. The peer window
+    /// counts neither: a repair takes the place of what was lost.
     #[cold]
     #[inline(never)]
     pub(crate) fn repeat<M: Memory, O: Observer>(

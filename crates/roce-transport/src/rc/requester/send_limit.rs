@@ -116,8 +116,8 @@ impl SendLimit {
         }
     }
 
-    /// Packets were lost that are repaired alone: if they are many, shrinks the windows, that of the queue
-    /// pair once for all losses among what is in flight.
+    /// Packets were lost that are repaired alone: if they are many, shrinks the windows, that of
+    /// the queue pair once for all losses among what is in flight.
     pub(super) fn on_repaired<O: Observer>(
         &mut self,
         packets: u64,

@@ -67,8 +67,9 @@ impl Requester {
         }
     }
 
-    /// Returns true if the packets sent last, of requests, carried no AckReq, and there are more of them: if
-    /// they waited for their next turn, they would wait for an ACK that no packet requested.
+    /// Returns true if the packets sent last, of requests, carried no AckReq, and there are more of
+    /// them: if they waited for their next turn, they would wait for an ACK that no packet
+    /// requested.
     pub(crate) fn must_continue(&self) -> bool {
         self.send.since_ack_req() != 0 && self.has_unsent() && !self.send.defers_ack()
     }

@@ -43,8 +43,8 @@ pub(crate) struct Responder {
     pub(crate) responses: ResponseQueue,
     /// Requests behind a missing packet.
     pub(crate) reorder: ReorderBuffer,
-    /// The packet that was expected when one arrived that no sender sends so far ahead, and the time of the
-    /// first of these in microseconds, which wrap.
+    /// The packet that was expected when one arrived that no sender sends so far ahead, and the
+    /// time of the first of these in microseconds, which wrap.
     too_far: (Psn, u32),
 }
 

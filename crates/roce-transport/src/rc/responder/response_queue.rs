@@ -93,7 +93,8 @@ impl Response {
 /// Responses in the order of their PSNs.
 ///
 /// Bounded by the responder resources: at most one response to each READ and atomic, and
-/// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, one NAK and one gap report at the end.
+/// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, one NAK and one gap report
+/// at the end.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue(VecDeque<Response>);
 
