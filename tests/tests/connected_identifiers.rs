@@ -375,6 +375,18 @@ fn a_port_belongs_to_one_identifier_of_a_network_namespace() {
 }
 
 #[tier1]
+fn the_devices_of_an_identifier_for_any_address_are_open_before_it_listens() {
+    let cable = Cable::with_mtu(1500);
+    let end = End::on(&cable.left);
+    let udp = || cable.left.run(|| std::net::UdpSocket::bind(("0.0.0.0", roce_wire::ROCE_V2_PORT)));
+    drop(udp().expect("a device that is not open reserves no port"));
+    let id = end.channel.create_id(PortSpace::TCP, 1).unwrap();
+    end.host.run(|| id.bind(SocketAddr::from(([0, 0, 0, 0], 0)))).unwrap();
+    assert_eq!(udp().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    end.host.run(|| id.listen(4)).unwrap();
+}
+
+#[tier1]
 fn a_host_connects_to_itself_and_an_identifier_moves_to_another_channel_with_its_events() {
     let cable = Cable::with_mtu(1500);
     let end = End::on(&cable.left);

@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) peer: Option<SocketAddr>,
     pub(super) device: Option<Device>,
     claim: Option<PortClaim>,
+    /// Devices that are open for a later `listen`.
+    ready: Vec<Device>,
     listeners: Vec<(Device, ListenerHandle)>,
     pub(super) type_of_service: u8,
     pub(super) ack_timeout: Option<u8>,
@@ -169,7 +171,8 @@ impl Id {
     }
 
     /// Binds the identifier to an address and a port. The unspecified and the loopback address
-    /// stand for all addresses of this host, port 0 for any that is free.
+    /// stand for all addresses of this host, port 0 for any that is free. Devices with these addresses are
+    /// opened.
     ///
     /// # Errors
     /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
@@ -180,7 +183,11 @@ impl Id {
             return Err(Error::WrongState { call: "bind" });
         }
         let mut bound = address;
-        if !address::is_any(address.ip()) {
+        if address::is_any(address.ip()) {
+            // A program may tell its clients the port before it listens. Opening devices takes some 30 ms,
+            // and a request that comes meanwhile is lost for 6 s. `listen` reports what is wrong.
+            state.ready = self.0.open_all(address.ip()).unwrap_or_default();
+        } else {
             state.device = Some(self.0.open(&address::place_of(address)?)?);
         }
         if !state.reuses_address || address.port() == 0 {
@@ -234,6 +241,7 @@ impl Id {
         device.driver().reach(own, remote, state.type_of_service, timeout, done)?;
         state.local = Some(SocketAddr::new(own, port.unwrap_or_else(automatic_port)));
         state.peer = Some(SocketAddr::new(remote, destination.port()));
+        state.ready.clear();
         (state.device, state.phase) = (Some(device), Phase::ResolvingAddress);
         Ok(())
     }
@@ -274,6 +282,7 @@ impl Id {
             Some(device) => vec![device.clone()],
             None => self.0.open_all(local.ip())?,
         };
+        state.ready.clear();
         let mut listeners = Vec::new();
         for device in devices {
             for address in self.0.listening_addresses(&device, local.ip(), state.is_v6_only)? {
