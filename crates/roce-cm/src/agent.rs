@@ -388,6 +388,15 @@ impl Agent {
         queue_pair_attributes::rts(&self.tables, id)
     }
 
+    /// Returns between which addresses the datagrams of a connection or resolution go, and with which
+    /// traffic class; `None` if there is none.
+    pub fn route_of(&self, id: CommunicationId) -> Option<(DatagramAddresses, u8)> {
+        let tables = &self.tables;
+        let of_connection = tables.connections.get(&id).map(|it| (it.addresses, it.traffic_class));
+        of_connection
+            .or_else(|| tables.resolutions.get(&id).map(|it| (it.addresses, it.traffic_class)))
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.tables.outputs.counters

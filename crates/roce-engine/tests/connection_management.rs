@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use roce_cm::{
     AcceptParameters, Agent, AgentConfig, ConnectParameters, ConnectionAddresses, Event,
-    ListenParameters,
+    ListenParameters, RejectParameters,
 };
 use roce_engine::policy::Cause;
 use roce_engine::{
@@ -237,6 +237,27 @@ fn two_engines_connect_and_disconnect() {
     assert_eq!(hosts[0].event(), Some(Event::Disconnected { id: active }));
     assert_eq!((hosts[0].counter("cm_sent"), hosts[1].counter("cm_sent")), (3, 2));
     assert_eq!(hosts[0].counter("cm_resent") + hosts[1].counter("cm_resent"), 0);
+}
+
+#[test]
+fn the_path_of_an_answer_is_asked_for_when_the_request_comes() {
+    let mut hosts = pair();
+    let now = Instant::from_nanos(1000);
+    listen(&mut hosts[1]);
+    let remote = hosts[1].address;
+    hosts[0].connect(now, remote, 7);
+    hosts[0].engine.run(now, Cause::Call, None);
+    assert_eq!(hosts[0].resolve_wanted(), 1);
+    hosts[1].engine.run(now, Cause::Call, None);
+    assert_eq!(hosts[1].resolve_wanted(), 1);
+    let Some(Event::ConnectRequest { id, .. }) = hosts[1].event() else { panic!("no request") };
+    // One round, after which the process may end.
+    let reason = RejectReason::CONSUMER;
+    let (time, no) = (hosts[1].engine.agent_now(), RejectParameters { reason, private_data: b"" });
+    hosts[1].engine.agent().unwrap().reject(time, id, &no).unwrap();
+    hosts[1].engine.run(now, Cause::Call, None);
+    hosts[0].engine.run(now, Cause::Call, None);
+    assert!(matches!(hosts[0].event(), Some(Event::Rejected { .. })));
 }
 
 #[test]

@@ -189,7 +189,22 @@ impl Management {
         }
         self.transmit(parts);
         while let Some(event) = self.agent.take_event() {
+            if matches!(event, Event::ConnectRequest { .. } | Event::ServiceRequest { .. }) {
+                self.prepare_answer(&event);
+            }
             self.port.push_event(event);
+        }
+    }
+
+    /// Asks for the path of the answer to a request. So it is known, mostly, when the program answers: a
+    /// program that refuses a request and ends at once would take an answer with it that waits for a path.
+    fn prepare_answer(&mut self, request: &Event) {
+        let Some((addresses, traffic_class)) = self.agent.route_of(request.id()) else { return };
+        let DatagramAddresses { local, remote } = addresses;
+        let destination = ManagementDestination { local, remote, traffic_class };
+        if self.paths.len() < MAX_PATHS && !self.paths.contains_key(&destination) {
+            self.paths.insert(destination, ManagementPath::Awaited(VecDeque::new()));
+            self.port.resolve(destination);
         }
     }
 
