@@ -240,7 +240,7 @@ fn two_engines_connect_and_disconnect() {
 }
 
 #[test]
-fn the_path_of_an_answer_is_asked_for_when_the_request_comes() {
+fn a_program_hears_of_a_request_when_the_path_of_its_answer_is_known() {
     let mut hosts = pair();
     let now = Instant::from_nanos(1000);
     listen(&mut hosts[1]);
@@ -249,6 +249,7 @@ fn the_path_of_an_answer_is_asked_for_when_the_request_comes() {
     hosts[0].engine.run(now, Cause::Call, None);
     assert_eq!(hosts[0].resolve_wanted(), 1);
     hosts[1].engine.run(now, Cause::Call, None);
+    assert_eq!(hosts[1].event(), None);
     assert_eq!(hosts[1].resolve_wanted(), 1);
     let Some(Event::ConnectRequest { id, .. }) = hosts[1].event() else { panic!("no request") };
     // One round, after which the process may end.
@@ -258,6 +259,28 @@ fn the_path_of_an_answer_is_asked_for_when_the_request_comes() {
     hosts[1].engine.run(now, Cause::Call, None);
     hosts[0].engine.run(now, Cause::Call, None);
     assert!(matches!(hosts[0].event(), Some(Event::Rejected { .. })));
+}
+
+#[test]
+fn a_program_hears_of_a_request_and_its_end_in_order_although_its_answer_has_no_path() {
+    let mut hosts = pair();
+    let now = Instant::from_nanos(1000);
+    listen(&mut hosts[1]);
+    let remote = hosts[1].address;
+    hosts[0].connect(now, remote, 7);
+    hosts[0].engine.run(now, Cause::Call, None);
+    hosts[0].resolve_wanted();
+    hosts[1].engine.run(now, Cause::Call, None);
+    let time = hosts[0].engine.agent_now();
+    hosts[0].engine.agent().unwrap().destroy_all(time);
+    hosts[0].engine.run(now, Cause::Call, None);
+    hosts[1].engine.run(now, Cause::Call, None);
+    assert_eq!(hosts[1].event(), None);
+    let wanted = hosts[1].port.wanted.lock().unwrap().pop_front().unwrap();
+    assert_eq!(hosts[1].engine.set_management_path(wanted, None), None);
+    assert!(matches!(hosts[1].event(), Some(Event::ConnectRequest { .. })));
+    assert!(matches!(hosts[1].event(), Some(Event::Rejected { .. })));
+    assert_eq!(hosts[1].event(), None);
 }
 
 #[test]

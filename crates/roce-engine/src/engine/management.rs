@@ -82,6 +82,9 @@ pub(super) struct Management {
     paths: HashMap<ManagementDestination, ManagementPath>,
     /// Datagrams that wait for a path.
     waiting: usize,
+    /// Requests whose answers have no path yet, and the events of their connections: as many as there are
+    /// requests that the program has not answered.
+    held_events: VecDeque<(ManagementDestination, Event)>,
     /// Frames for the interface.
     frames: VecDeque<LocalFrame>,
     psn: Psn,
@@ -129,6 +132,7 @@ impl Management {
             port,
             paths: HashMap::new(),
             waiting: 0,
+            held_events: VecDeque::new(),
             frames: VecDeque::new(),
             psn: Psn::ZERO,
             sent: 0,
@@ -158,6 +162,7 @@ impl Management {
             None => VecDeque::new(),
         };
         self.waiting -= waiting.len();
+        self.release_events(destination);
         let Some(handle) = path else {
             parts.drop_for("cm_no_path", waiting.len());
             return None;
@@ -189,22 +194,45 @@ impl Management {
         }
         self.transmit(parts);
         while let Some(event) = self.agent.take_event() {
-            if matches!(event, Event::ConnectRequest { .. } | Event::ServiceRequest { .. }) {
-                self.prepare_answer(&event);
+            match self.awaited_path(&event) {
+                Some(destination) => self.held_events.push_back((destination, event)),
+                None => self.port.push_event(event),
             }
-            self.port.push_event(event);
         }
     }
 
-    /// Asks for the path of the answer to a request. So it is known, mostly, when the program answers: a
-    /// program that refuses a request and ends at once would take an answer with it that waits for a path.
-    fn prepare_answer(&mut self, request: &Event) {
-        let Some((addresses, traffic_class)) = self.agent.route_of(request.id()) else { return };
-        let DatagramAddresses { local, remote } = addresses;
+    /// Returns the destination for whose path an event waits: a request does for that of its answer, and
+    /// further events of its connection wait behind it. A program that refuses a request and ends at once
+    /// would otherwise take its answer with it, which waits for the path.
+    fn awaited_path(&mut self, event: &Event) -> Option<ManagementDestination> {
+        if !matches!(event, Event::ConnectRequest { .. } | Event::ServiceRequest { .. }) {
+            let mut held = self.held_events.iter();
+            let before = held.find(|(_, held)| held.id() == event.id());
+            return before.map(|(destination, _)| *destination);
+        }
+        let (DatagramAddresses { local, remote }, traffic_class) =
+            self.agent.route_of(event.id())?;
         let destination = ManagementDestination { local, remote, traffic_class };
-        if self.paths.len() < MAX_PATHS && !self.paths.contains_key(&destination) {
-            self.paths.insert(destination, ManagementPath::Awaited(VecDeque::new()));
-            self.port.resolve(destination);
+        match self.paths.get(&destination) {
+            Some(ManagementPath::Known { .. }) => return None,
+            Some(ManagementPath::Awaited(_)) => {}
+            None if self.paths.len() >= MAX_PATHS => return None,
+            None => {
+                self.paths.insert(destination, ManagementPath::Awaited(VecDeque::new()));
+                self.port.resolve(destination);
+            }
+        }
+        Some(destination)
+    }
+
+    /// Passes on the events that wait for a path, which is known now, or will not be.
+    fn release_events(&mut self, destination: ManagementDestination) {
+        let held = std::mem::take(&mut self.held_events);
+        for (awaited, event) in held {
+            match awaited == destination {
+                true => self.port.push_event(event),
+                false => self.held_events.push_back((awaited, event)),
+            }
         }
     }
 
