@@ -204,6 +204,18 @@ fn listen(host: &mut Host) {
     host.engine.agent().unwrap().listen(&listen).unwrap();
 }
 
+/// Two hosts, of which the second has received the request of the first, and knows no path to it.
+fn pair_with_request(now: Instant) -> [Host; 2] {
+    let mut hosts = pair();
+    listen(&mut hosts[1]);
+    let remote = hosts[1].address;
+    hosts[0].connect(now, remote, 7);
+    hosts[0].engine.run(now, Cause::Call, None);
+    assert_eq!(hosts[0].resolve_wanted(), 1);
+    hosts[1].engine.run(now, Cause::Call, None);
+    hosts
+}
+
 #[test]
 fn two_engines_connect_and_disconnect() {
     let mut hosts = pair();
@@ -241,14 +253,8 @@ fn two_engines_connect_and_disconnect() {
 
 #[test]
 fn a_program_hears_of_a_request_when_the_path_of_its_answer_is_known() {
-    let mut hosts = pair();
     let now = Instant::from_nanos(1000);
-    listen(&mut hosts[1]);
-    let remote = hosts[1].address;
-    hosts[0].connect(now, remote, 7);
-    hosts[0].engine.run(now, Cause::Call, None);
-    assert_eq!(hosts[0].resolve_wanted(), 1);
-    hosts[1].engine.run(now, Cause::Call, None);
+    let mut hosts = pair_with_request(now);
     assert_eq!(hosts[1].event(), None);
     assert_eq!(hosts[1].resolve_wanted(), 1);
     let Some(Event::ConnectRequest { id, .. }) = hosts[1].event() else { panic!("no request") };
@@ -263,14 +269,8 @@ fn a_program_hears_of_a_request_when_the_path_of_its_answer_is_known() {
 
 #[test]
 fn a_program_hears_of_a_request_and_its_end_in_order_although_its_answer_has_no_path() {
-    let mut hosts = pair();
     let now = Instant::from_nanos(1000);
-    listen(&mut hosts[1]);
-    let remote = hosts[1].address;
-    hosts[0].connect(now, remote, 7);
-    hosts[0].engine.run(now, Cause::Call, None);
-    hosts[0].resolve_wanted();
-    hosts[1].engine.run(now, Cause::Call, None);
+    let mut hosts = pair_with_request(now);
     let time = hosts[0].engine.agent_now();
     hosts[0].engine.agent().unwrap().destroy_all(time);
     hosts[0].engine.run(now, Cause::Call, None);

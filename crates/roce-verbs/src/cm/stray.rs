@@ -16,7 +16,7 @@ use crate::qpn_allocator::block_name;
 /// Decides about strays of one interface.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// The name of the process that answers for nobody, if it is this one.
+    /// The name of the process that answers requests to no process of this host, if it is this one.
     name: Option<UnixDatagram>,
 }
 

@@ -108,7 +108,7 @@ struct Reach {
     done: Done,
 }
 
-/// Most datagrams that wait for a decision about who answers.
+/// Most datagrams that wait until it is known which process answers.
 const MAX_STRAYS: usize = 64;
 
 /// Asks the monitor thread about management datagrams, without waiting.
