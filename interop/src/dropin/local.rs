@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::program::Program;
-use super::{calibrated, judge};
+use super::{judge, repeated};
 use crate::matrix::Case;
 use crate::process::Process;
 use crate::world::program;
@@ -46,7 +46,7 @@ pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
 
 fn run(line: &Program) -> Result<(), Fault> {
     let roce = program("roce")?;
-    let (is_success, text) = calibrated(|| {
+    let (is_success, text) = repeated(|| {
         let ended =
             Process::start(command(&roce, line), |mut command| command.spawn())?.wait(LIMIT)?;
         Ok((ended.status.success(), ended.text))

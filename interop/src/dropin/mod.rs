@@ -42,16 +42,18 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         .collect()
 }
 
-/// What perftest prints when its measurement of the processor's clock was disturbed: it reports no result
-/// then, whatever the library did. So it is on a busy machine now and then.
-const UNCALIBRATED: &str = "Correlation coefficient";
+/// What programs print that failed by themselves, whatever the library did, as they do on a busy machine
+/// now and then: perftest when its measurement of the processor's clock was disturbed; rping when its main
+/// thread closes the channel before its other thread waits for an event again.
+const FAILED_ALONE: [&str; 2] =
+    ["Correlation coefficient", "rdma_get_cm_event: Bad file descriptor"];
 
-/// Runs a program, and twice more at most where it could not measure the clock. Returns what `run` did,
-/// and the text of the program.
-fn calibrated<T>(run: impl Fn() -> Result<(T, String), Fault>) -> Result<(T, String), Fault> {
+/// Runs a program, and twice more at most where it [failed by itself](FAILED_ALONE). Returns what `run`
+/// did, and the text of the program.
+fn repeated<T>(run: impl Fn() -> Result<(T, String), Fault>) -> Result<(T, String), Fault> {
     for _ in 0..2 {
         let (ended, text) = run()?;
-        if !text.contains(UNCALIBRATED) {
+        if !FAILED_ALONE.iter().any(|words| text.contains(words)) {
             return Ok((ended, text));
         }
     }
@@ -78,11 +80,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_could_not_measure_the_clock_runs_again_but_not_for_ever() {
+    fn a_program_that_failed_by_itself_runs_again_but_not_for_ever() {
         let runs = std::cell::Cell::new(0);
         let after = |bad| {
             runs.set(0);
-            calibrated(|| {
+            repeated(|| {
                 runs.set(runs.get() + 1);
                 let text = if runs.get() > bad { "result" } else { "Correlation coefficient r^2" };
                 Ok((runs.get(), text.to_owned()))
@@ -91,7 +93,7 @@ mod tests {
         };
         assert_eq!(after(0), (1, "result".to_owned()));
         assert_eq!(after(2), (3, "result".to_owned()));
-        assert!(after(3).1.contains(UNCALIBRATED) && runs.get() == 3);
+        assert!(after(3).1.contains(FAILED_ALONE[0]) && runs.get() == 3);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::program::{Places, Program};
-use super::{calibrated, judge};
+use super::{judge, repeated};
 use crate::Fault;
 use crate::matrix::Case;
 use crate::pair::{self, Server};
@@ -45,7 +45,7 @@ fn run(world: &World, server: Server, line: &Program) -> Result<(), Fault> {
         }
         command
     };
-    let (ends, text) = calibrated(|| {
+    let (ends, text) = repeated(|| {
         let ends = pair::run(world, server, ours, line.line, LIMIT)?;
         // Some servers, such as those of READ, print no result.
         let text = ends.each_ref().map(|end| end.text.as_str()).concat();

@@ -216,7 +216,10 @@ fn a_scripted_fault_happens_to_the_packet_that_it_names_and_is_reported() -> Out
     assert_eq!((run.count("fault_sent_dropped"), run.count("rdma_sends")), (1, 5));
     let told = format!("roce: fault 1, {rule}: happened once\n");
     assert!(run.errors.contains(&told), "{}", run.errors);
-    assert!(run.errors.contains("RC SEND Only with PSN 2, sent by queue pair 1"), "{}", run.errors);
+    // The third request is the one with PSN 2, unless a busy machine has delayed an acknowledgement and one
+    // before was repeated.
+    let names = |psn| format!("RC SEND Only with PSN {psn}, sent by queue pair 1");
+    assert!((0..=2).any(|psn| run.errors.contains(&names(psn))), "{}", run.errors);
     Ok(())
 }
 
