@@ -183,17 +183,19 @@ impl Id {
             return Err(Error::WrongState { call: "bind" });
         }
         let mut bound = address;
-        if address::is_any(address.ip()) {
-            // A program may tell its clients the port before it listens. Opening devices takes some 30 ms,
-            // and a request that comes meanwhile is lost for 6 s. `listen` reports what is wrong.
-            state.ready = self.0.open_all(address.ip()).unwrap_or_default();
-        } else {
+        if !address::is_any(address.ip()) {
             state.device = Some(self.0.open(&address::place_of(address)?)?);
         }
         if !state.reuses_address || address.port() == 0 {
             let claim = PortClaim::new(self.space(), address, state.is_v6_only)?;
             bound.set_port(claim.address().port());
             state.claim = Some(claim);
+        }
+        if address::is_any(address.ip()) {
+            // Behind the claim: a request that comes meanwhile is not refused for want of a listener. A program
+            // may tell its clients the port before it listens. Opening devices takes some 30 ms, and a request
+            // is lost for 6 s if they are not open. `listen` reports what is wrong.
+            state.ready = self.0.open_all(address.ip()).unwrap_or_default();
         }
         (state.local, state.phase) = (Some(bound), Phase::Bound);
         Ok(())
@@ -278,11 +280,12 @@ impl Id {
         if state.claim.is_none() {
             state.claim = Some(PortClaim::new(self.space(), local, state.is_v6_only)?);
         }
+        let ready = std::mem::take(&mut state.ready);
         let devices = match &state.device {
             Some(device) => vec![device.clone()],
-            None => self.0.open_all(local.ip())?,
+            None if ready.is_empty() => self.0.open_all(local.ip())?,
+            None => ready,
         };
-        state.ready.clear();
         let mut listeners = Vec::new();
         for device in devices {
             for address in self.0.listening_addresses(&device, local.ip(), state.is_v6_only)? {
