@@ -34,6 +34,8 @@ pub enum Places {
     Ours,
     /// Ours at both ends, and each end against rxe in the guest.
     OursAndRxe,
+    /// Ours at both ends, and our server with a client on rxe in the guest.
+    OursAndRxeClient,
 }
 
 impl Program {
@@ -51,6 +53,11 @@ impl Program {
     /// Runs it against rxe, too.
     pub const fn and_rxe(self) -> Self {
         Self { places: Places::OursAndRxe, ..self }
+    }
+
+    /// Runs it with a client on rxe, too.
+    pub const fn and_rxe_client(self) -> Self {
+        Self { places: Places::OursAndRxeClient, ..self }
     }
 
     /// Adds it to the quick table.

@@ -16,8 +16,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Returns the cases.
 pub fn cases(programs: &[Program]) -> Vec<Case<World>> {
     let mut cases = Vec::new();
-    for line in programs.iter().filter(|line| line.places == Places::OursAndRxe) {
-        for (server, column) in [(Server::Theirs, "ours → rxe"), (Server::Ours, "rxe → ours")] {
+    let columns = [(Server::Theirs, "ours → rxe"), (Server::Ours, "rxe → ours")];
+    for line in programs {
+        let columns = match line.places {
+            Places::Ours => &columns[..0],
+            Places::OursAndRxe => &columns[..],
+            Places::OursAndRxeClient => &columns[1..],
+        };
+        for (server, column) in columns.iter().copied() {
             let line = *line;
             cases.push(Case {
                 group: line.group,
