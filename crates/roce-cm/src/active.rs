@@ -67,6 +67,7 @@ pub(crate) fn connect(
         }
     };
     tables.connections.insert(id, connection);
+    tables.note_change(id);
     tables.send_until_answered(now, id, req);
     Ok(id)
 }
@@ -115,6 +116,7 @@ pub(crate) fn handle_rep(
         it.ack_timeout = it.ack_timeout.max(ack_timeout(rep.target_ack_delay, life_time));
         it.sent = None;
     }
+    tables.note_change(id);
     let response = ConnectResponse {
         remote_qpn: rep.local_qpn,
         responder_resources: rep.initiator_depth,
@@ -160,6 +162,7 @@ pub(crate) fn establish(
         it.state = State::Established;
         it.sent = Some(rtu);
     }
+    tables.note_change(id);
     Ok(())
 }
 

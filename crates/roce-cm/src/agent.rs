@@ -21,9 +21,10 @@ use crate::parameters::{
     ServiceAnswer,
 };
 use crate::queue_pair_attributes::{self, InitAttributes, RtrAttributes, RtsAttributes};
+use crate::record::{Change, ConnectionRecord};
 use crate::resolution::ResolutionState;
 use crate::tables::Tables;
-use crate::{active, ending, passive, services};
+use crate::{active, ending, orphan, passive, services};
 
 /// The connection manager of a device.
 ///
@@ -362,6 +363,49 @@ impl Agent {
         let alive = tables.connections.iter().filter(|(_, it)| !it.is_destroyed);
         let connections: Vec<_> = alive.map(|(id, _)| *id).collect();
         connections.into_iter().for_each(|id| ending::destroy(tables, now, id));
+    }
+
+    /// Returns the next connection whose record has changed, if the [configuration](AgentConfig) keeps
+    /// records: what another agent needs to [end it](Self::end_orphan) if this one's process dies. A datagram
+    /// that follows from a change waits to be taken not before the change does, so that an owner that
+    /// writes down all changes before it sends leaves no peer unknown.
+    pub fn poll_change(&mut self) -> Option<Change> {
+        let id = self.tables.changed.pop_first()?;
+        let connection = self.tables.connections.get(&id);
+        Some(Change { id, record: connection.and_then(|it| ConnectionRecord::of(id, it)) })
+    }
+
+    /// Ends a connection of a process that has died, as [`destroy`](Self::destroy) does: its peer is told.
+    /// A DREQ is repeated every 250 ms until the peer answers. A REJ has no answer: the caller may call
+    /// this again, so that it is sent again.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use roce_cm::{Agent, AgentConfig, ConnectParameters, ConnectionAddresses};
+    /// use roce_wire::Qpn;
+    ///
+    /// let local: std::net::IpAddr = [10, 0, 0, 1].into();
+    /// let config = AgentConfig::new(1, 1, vec![local]);
+    /// let mut agent = Agent::new(AgentConfig { keeps_records: true, id_prefix: 5, ..config.clone() });
+    /// let addresses =
+    ///     ConnectionAddresses { local: (local, 40_000).into(), remote: ([10, 0, 0, 2], 7174).into() };
+    /// let parameters = ConnectParameters::new(addresses, Qpn::new(0x11).unwrap());
+    /// agent.connect(Duration::ZERO, &parameters)?;
+    /// let record = agent.poll_change().and_then(|change| change.record).unwrap();
+    /// // The process dies, and another one finds the record.
+    /// drop(agent);
+    /// let mut other = Agent::new(AgentConfig { id_prefix: 6, ..config });
+    /// other.end_orphan(Duration::ZERO, &record);
+    /// assert!(other.poll_transmit().is_some());
+    /// # Ok::<(), roce_cm::AgentError>(())
+    /// ```
+    pub fn end_orphan(&mut self, now: Duration, record: &ConnectionRecord) {
+        orphan::end(&mut self.tables, now, record);
+    }
+
+    /// Returns true while a DREQ of the connection waits for its answer.
+    pub fn is_disconnecting(&self, id: CommunicationId) -> bool {
+        self.tables.connections.get(&id).is_some_and(|it| it.state == State::DreqSent)
     }
 
     /// Returns the attributes for INIT of the connection's queue pair.

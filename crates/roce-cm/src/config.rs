@@ -38,6 +38,8 @@ pub struct AgentConfig {
     pub max_retries: u8,
     /// Time until our queue pairs acknowledge.
     pub target_ack_delay: CmTimeout,
+    /// Whether [`Agent::poll_change`](crate::Agent::poll_change) tells of changed connections.
+    pub keeps_records: bool,
 }
 
 impl AgentConfig {
@@ -55,6 +57,7 @@ impl AgentConfig {
             packet_life_time: CmTimeout::from_code(18),
             max_retries: 15,
             target_ack_delay: CmTimeout::from_code(15),
+            keeps_records: false,
         }
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn handle_dreq(
             it.is_confirmed = true;
             it.sent = None;
             tables.stop_resending(id);
+            tables.note_change(id);
             tables.tell_disconnected(id);
         }
         // Both ends disconnect at once. The program has nothing to add.
@@ -173,11 +174,13 @@ pub(crate) fn disconnect_stale(tables: &mut Tables, now: Duration, id: Communica
     }
 }
 
-fn send_dreq(tables: &mut Tables, now: Duration, id: CommunicationId) {
+/// Sends a DREQ until it is answered.
+pub(crate) fn send_dreq(tables: &mut Tables, now: Duration, id: CommunicationId) {
     let transaction = tables.new_transaction();
     let Some(it) = tables.connections.get_mut(&id) else { return };
     it.state = State::DreqSent;
     let dreq = messages::dreq(id, it, transaction);
+    tables.note_change(id);
     tables.send_until_answered(now, id, dreq);
 }
 
@@ -235,6 +238,7 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
         State::RepSent => {
             let rej = messages::rej(id, it, RejectReason::CONSUMER, [0; 148]);
             it.state = State::DreqSent;
+            tables.note_change(id);
             tables.send_once(id, rej);
             let transaction = tables.new_transaction();
             if let Some(it) = tables.connections.get(&id) {

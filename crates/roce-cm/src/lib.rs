@@ -77,11 +77,13 @@ mod identifier;
 mod limits;
 mod listener;
 mod messages;
+mod orphan;
 mod outputs;
 mod parameters;
 mod passive;
 mod queue_pair_attributes;
 mod random;
+mod record;
 mod request_checks;
 mod resolution;
 mod services;
@@ -111,3 +113,4 @@ pub use parameters::{
 pub use queue_pair_attributes::{
     InitAttributes, ReliableRtrAttributes, ReliableRtsAttributes, RtrAttributes, RtsAttributes,
 };
+pub use record::{Change, ConnectionRecord, RECORD_LEN};

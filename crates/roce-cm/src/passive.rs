@@ -165,6 +165,7 @@ fn add_request(
         private_data: req.private_data[CMA_HEADER_LEN..].into(),
     };
     tables.connections.insert(id, connection);
+    tables.note_change(id);
     tables.tell(Event::ConnectRequest { listener, id, request: Box::new(request) });
     Ok(())
 }
@@ -191,6 +192,7 @@ pub(crate) fn become_established(tables: &mut Tables, id: CommunicationId) {
         it.is_confirmed = true;
         it.sent = None;
     }
+    tables.note_change(id);
     tables.tell(Event::Established { id });
 }
 
@@ -210,6 +212,7 @@ pub(crate) fn accept(
         it.responder_resources = parameters.responder_resources;
         it.initiator_depth = parameters.initiator_depth;
     }
+    tables.note_change(id);
     tables.send_until_answered(now, id, rep);
     Ok(())
 }

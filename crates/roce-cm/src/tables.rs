@@ -1,6 +1,6 @@
 //! Everything that an agent knows, and what all messages and calls do with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use roce_wire::Psn;
@@ -45,6 +45,8 @@ pub(crate) struct Tables {
     pub(crate) timewaits: Timers<CommunicationId>,
     /// REQs and SIDR_REQs that wait for the program's answer.
     pub(crate) unanswered_requests: usize,
+    /// Connections whose record is to be written, if the owner keeps records.
+    pub(crate) changed: BTreeSet<CommunicationId>,
     pub(crate) outputs: Outputs,
 }
 
@@ -66,7 +68,15 @@ impl Tables {
             resends: Timers::new(),
             timewaits: Timers::new(),
             unanswered_requests: 0,
+            changed: BTreeSet::new(),
             outputs: Outputs::default(),
+        }
+    }
+
+    /// Notes that the record of a connection is out of date.
+    pub(crate) fn note_change(&mut self, id: CommunicationId) {
+        if self.config.keeps_records {
+            self.changed.insert(id);
         }
     }
 
@@ -95,14 +105,12 @@ impl Tables {
         local_id: CommunicationId,
         remote_id: CommunicationId,
     ) -> Result<CommunicationId, Disposition> {
-        if !self.identifiers.owns(local_id) {
-            return Err(Disposition::Stray);
-        }
         let connection = self
             .connections
             .get(&local_id)
             .filter(|it| it.state != State::Idle && it.remote.is_none_or(|it| it.id == remote_id));
         match connection {
+            None if !self.identifiers.owns(local_id) => Err(Disposition::Stray),
             None => Err(DropReason::UnknownId.into()),
             Some(it) if it.addresses.remote != addresses.remote => {
                 Err(DropReason::WrongSource.into())
@@ -213,6 +221,7 @@ impl Tables {
             self.remote_names.remove_queue_pair(remote.ca_guid, qpn, id);
         }
         self.timewaits.set(id, now + it.timewait());
+        self.note_change(id);
         if self.timewaits.len() > MAX_TIMEWAITS
             && let Some(first) = self.timewaits.pop_first()
         {
@@ -256,7 +265,9 @@ impl Tables {
                 }
             }
         }
-        if it.is_destroyed {
+        let is_destroyed = it.is_destroyed;
+        self.note_change(id);
+        if is_destroyed {
             self.connections.remove(&id);
             self.identifiers.release(id);
         }

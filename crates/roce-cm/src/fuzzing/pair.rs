@@ -12,9 +12,9 @@ use super::events::{Seen, SeenEvents};
 use super::plan::{Act, Plan};
 use crate::connection::State;
 use crate::{
-    AcceptParameters, Agent, AgentConfig, AgentUsage, ConnectParameters, ConnectionAddresses,
-    DatagramAddresses, Disposition, Event, ListenParameters, RejectParameters, ResolveParameters,
-    ServiceAnswer,
+    AcceptParameters, Agent, AgentConfig, AgentUsage, Change, ConnectParameters,
+    ConnectionAddresses, ConnectionRecord, DatagramAddresses, Disposition, Event, ListenParameters,
+    RejectParameters, ResolveParameters, ServiceAnswer,
 };
 
 /// What happens to a datagram.
@@ -51,6 +51,35 @@ pub(crate) struct Side {
     pub(crate) seen: SeenEvents,
     /// Connections and resolutions that the program has not destroyed.
     pub(crate) held: Vec<CommunicationId>,
+    /// What is written down of the connections.
+    records: BTreeMap<CommunicationId, ConnectionRecord>,
+    /// What was written down when the process ended.
+    orphans: Option<Vec<ConnectionRecord>>,
+}
+
+impl Side {
+    /// Returns true if the process has ended.
+    #[cfg(test)]
+    pub(crate) fn has_died(&self) -> bool {
+        self.orphans.is_some()
+    }
+
+    /// Writes the records of changed connections, and checks that they are those of all connections
+    /// then.
+    fn write_changes(&mut self) {
+        while let Some(Change { id, record }) = self.agent.poll_change() {
+            let record = record.map(|it| ConnectionRecord::from_bytes(&it.to_bytes()).unwrap());
+            match record {
+                Some(record) => self.records.insert(id, record),
+                None => self.records.remove(&id),
+            };
+        }
+        if self.orphans.is_none() {
+            let all = self.agent.tables.connections.iter();
+            let live = all.filter_map(|(id, it)| Some((*id, ConnectionRecord::of(*id, it)?)));
+            assert!(live.eq(self.records.iter().map(|(id, record)| (*id, *record))));
+        }
+    }
 }
 
 /// Two agents and the network between them; side 0 is active.
@@ -90,7 +119,13 @@ impl Pair {
         let sides = [0, 1].map(|side| {
             let guid = side as u64 + 1;
             let config = AgentConfig::new(guid, 100 + guid, vec![address(side).ip()]);
-            Side { agent: Agent::new(config), seen: SeenEvents::default(), held: Vec::new() }
+            Side {
+                agent: Agent::new(AgentConfig { keeps_records: true, ..config }),
+                seen: SeenEvents::default(),
+                held: Vec::new(),
+                records: BTreeMap::new(),
+                orphans: None,
+            }
         });
         let mut pair = Self {
             now: Duration::ZERO,
@@ -153,7 +188,9 @@ impl Pair {
         self.transmit();
         self.settle();
         for (side, it) in self.sides.iter().enumerate() {
-            let expected = AgentUsage { listeners: 2 * side, ..AgentUsage::default() };
+            let listeners = if it.orphans.is_some() { 0 } else { 2 * side };
+            let expected = AgentUsage { listeners, ..AgentUsage::default() };
+            assert_eq!(it.records, BTreeMap::new(), "side {side}: {:?}", self.log);
             assert_eq!(it.agent.usage(), expected, "side {side}: {:?}", self.log);
             assert_eq!(it.agent.poll_timeout(), None);
         }
@@ -187,7 +224,14 @@ impl Pair {
         }
     }
 
-    fn next_time(&self) -> Option<Duration> {
+    /// Does what is due next.
+    #[cfg(test)]
+    pub(crate) fn step_next(&mut self) {
+        self.now = self.next_time().expect("something to do");
+        self.step();
+    }
+
+    pub(crate) fn next_time(&self) -> Option<Duration> {
         let timers = self.sides.iter().filter_map(|it| it.agent.poll_timeout());
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
         let call = self.calls.keys().next().map(|(at, _)| *at);
@@ -265,7 +309,7 @@ impl Pair {
             // The peer's queue pair cannot have sent anything.
             return;
         }
-        let Side { agent, held, .. } = &mut self.sides[side];
+        let Side { agent, held, orphans, .. } = &mut self.sides[side];
         let now = self.now;
         let result = match act {
             Act::Accept => agent.accept(now, id, &AcceptParameters::new(qpn(side))),
@@ -283,6 +327,13 @@ impl Pair {
                 held.retain(|it| *it != id);
                 result
             }
+            #[cfg(test)]
+            Act::Die => return self.die(side),
+            #[cfg(test)]
+            Act::EndOrphans => {
+                orphans.iter().flatten().for_each(|record| agent.end_orphan(now, record));
+                return self.transmit();
+            }
         };
         if !held.contains(&id) && act != Act::Destroy {
             assert!(result.is_err(), "{act:?} of a destroyed connection");
@@ -291,8 +342,24 @@ impl Pair {
         self.transmit();
     }
 
+    /// Ends the process of a side. A quarter of a second later another one ends its connections, and sends
+    /// what is not answered twice more.
+    #[cfg(test)]
+    fn die(&mut self, side: usize) {
+        let guid = side as u64 + 1;
+        let config = AgentConfig::new(guid, 200 + guid, vec![address(side).ip()]);
+        let it = &mut self.sides[side];
+        it.agent = Agent::new(AgentConfig { id_prefix: 7, ..config });
+        it.held.clear();
+        it.orphans = Some(std::mem::take(&mut it.records).into_values().collect());
+        let none = CommunicationId(0);
+        self.calls.retain(|_, (of, ..)| *of != side);
+        self.plan_calls(side, none, &[250, 500, 750].map(|pause| (pause, Act::EndOrphans)));
+    }
+
     fn transmit(&mut self) {
         for side in 0..2 {
+            self.sides[side].write_changes();
             while let Some(transmit) = self.sides[side].agent.poll_transmit() {
                 assert_eq!(transmit.addresses, addresses(side));
                 let message = CmDatagram::decode(&transmit.datagram[..]).unwrap().message;

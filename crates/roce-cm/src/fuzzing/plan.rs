@@ -14,6 +14,12 @@ pub(crate) enum Act {
     Answer,
     /// Tells the agent that the peer's queue pair has sent something.
     Notify,
+    /// Ends without another word. Later another process ends its connections.
+    #[cfg(test)]
+    Die,
+    /// What that process does.
+    #[cfg(test)]
+    EndOrphans,
 }
 
 impl Act {

@@ -3,6 +3,7 @@
 mod bounds;
 mod corpora;
 mod pair_scripts;
+mod records;
 mod rxe_bytes;
 mod shared_addresses;
 mod single_messages;

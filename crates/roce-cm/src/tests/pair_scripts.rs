@@ -1,6 +1,7 @@
 //! Every script of what a network can do to the first datagrams of two agents.
 
 use std::thread;
+use std::time::Duration;
 
 use roce_wire::management::{RejectReason, SidrStatus};
 
@@ -179,24 +180,74 @@ fn destructions() -> Vec<(&'static str, Plan)> {
 fn either_side_may_be_destroyed_in_every_state_under_every_script() {
     for (name, plan) in destructions() {
         println!("{name}");
-        let scripts = every_script(6, &plan, |pair| {
-            let ends = [0, 1].map(|side| pair.is_established(side));
-            assert_eq!(ends[0], ends[1]);
-            // The peer of what was destroyed has heard of it, or has never heard of the connection.
-            let has_end = |side: usize| {
-                let mut events = seen(pair, side).iter();
-                let is_end = |it: &Seen| {
-                    matches!(it, Seen::Rejected(_) | Seen::Unreachable | Seen::Disconnected)
-                };
-                seen(pair, side).is_empty() || events.any(is_end)
-            };
-            for side in 0..2 {
-                if pair.sides[side].held.is_empty() && !pair.sides[1 - side].held.is_empty() {
-                    assert!(has_end(1 - side), "{:?}", seen(pair, 1 - side));
-                }
-            }
-        });
+        let scripts = every_script(6, &plan, check_peer_of_the_end);
         assert_eq!(scripts, 4096);
+    }
+}
+
+/// The peer of what was destroyed has heard of it, or has never heard of the connection.
+fn check_peer_of_the_end(pair: &mut Pair) {
+    let ends = [0, 1].map(|side| pair.is_established(side));
+    assert_eq!(ends[0], ends[1]);
+    let has_end = |side: usize| {
+        let mut events = seen(pair, side).iter();
+        let is_end =
+            |it: &Seen| matches!(it, Seen::Rejected(_) | Seen::Unreachable | Seen::Disconnected);
+        seen(pair, side).is_empty() || events.any(is_end)
+    };
+    for side in 0..2 {
+        if pair.sides[side].held.is_empty() && !pair.sides[1 - side].held.is_empty() {
+            assert!(has_end(1 - side), "{:?}", seen(pair, 1 - side));
+        }
+    }
+}
+
+/// As [`destructions`], but the process of the side ends.
+fn deaths() -> Vec<(&'static str, Plan)> {
+    let mut plans = destructions();
+    for (_, plan) in &mut plans {
+        let [first, second] = &mut plan.on_disconnected;
+        let reactions = [
+            &mut plan.on_start,
+            &mut plan.on_request,
+            &mut plan.on_response,
+            &mut plan.on_established,
+            first,
+            second,
+        ];
+        for (_, act) in reactions.into_iter().flatten() {
+            if *act == Act::Destroy {
+                *act = Act::Die;
+            }
+        }
+    }
+    plans
+}
+
+/// With six fates all that tells the peer may be lost or overtake its REP.
+#[test]
+fn either_process_may_die_in_every_state_under_every_script() {
+    for (name, plan) in deaths() {
+        println!("{name}");
+        assert_eq!(every_script(5, &plan, check_peer_of_the_end), 1024);
+    }
+}
+
+/// Without losses the peer is told within the time of one look and one datagram.
+#[test]
+fn the_peer_of_a_process_that_dies_is_told_once_the_orphans_are_found() {
+    for (name, plan) in deaths() {
+        let mut pair = Pair::new(plan, Vec::new());
+        while pair.sides.iter().all(|side| !side.has_died()) {
+            pair.step_next();
+        }
+        let end = pair.now + Duration::from_millis(252);
+        while pair.next_time().is_some_and(|next| next <= end) {
+            pair.step_next();
+        }
+        println!("{name}: {:?}", pair.log);
+        check_peer_of_the_end(&mut pair);
+        pair.finish();
     }
 }
 
