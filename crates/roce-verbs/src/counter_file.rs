@@ -10,19 +10,18 @@
 //! It is written in place by one call, so that it costs little and nothing is lost with the process. Its
 //! first and last line number what was written: a reader that finds two numbers reads again.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fork::PerProcess;
+use crate::numbered_file;
 use crate::shard_set::MAX_SHARDS;
 
 /// Digits of a number: a file never becomes shorter.
 const DIGITS: usize = 20;
-/// Most files of one name that are tried.
-const MAX_FILES: u32 = 1 << 16;
 
 /// The file and what stands in it.
 #[derive(Debug)]
@@ -60,7 +59,12 @@ pub(super) fn open(path: &Path) -> io::Result<SharedCounterFile> {
         lock(file).go_on();
         return Ok(Arc::clone(file));
     }
-    let file = CounterFile { file: create(path)?, lines: Vec::new(), text: Vec::new(), writes: 0 };
+    let file = CounterFile {
+        file: numbered_file::create(path, 0o644)?.0,
+        lines: Vec::new(),
+        text: Vec::new(),
+        writes: 0,
+    };
     let file = Arc::new(Mutex::new(file));
     files.push((path.to_owned(), Arc::clone(&file)));
     Ok(file)
@@ -86,24 +90,6 @@ pub(crate) fn write(file: &SharedCounterFile, shard: usize, counters: &[(&'stati
 
 fn lock(file: &SharedCounterFile) -> std::sync::MutexGuard<'_, CounterFile> {
     file.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Creates a file that did not exist: another user may have made one, or a link, to have it written to,
-/// and a program that this process was before `execve` has one with its counters.
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o644);
-    for number in 0..MAX_FILES {
-        let mut name = path.to_owned().into_os_string();
-        if number > 0 {
-            name.push(format!(".{number}"));
-        }
-        match options.open(name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            outcome => return outcome,
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 impl Line {

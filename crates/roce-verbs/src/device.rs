@@ -121,7 +121,7 @@ pub struct Device {
 pub(crate) type EngineKey = (u64, u32);
 
 /// Returns the number of this thread's network namespace.
-fn network_namespace() -> u64 {
+pub(crate) fn network_namespace() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino())
 }
 

@@ -77,6 +77,11 @@ pub struct DeviceConfig {
     /// delivers completions: then nothing is missing when the process ends in whatever way. It costs
     /// some microseconds a round.
     pub counters_each_round: bool,
+    /// File in which the device writes down its connections, made by connection management, whenever one
+    /// begins or ends: [`Orphans`](crate::cm::Orphans) of another process tells their peers if this
+    /// process dies. The name gets `.1` or the next number behind it for which there is no file yet.
+    /// The file is removed with the device, once no connection is left. Default: none.
+    pub connection_file: Option<PathBuf>,
 }
 
 impl Default for DeviceConfig {
@@ -98,6 +103,7 @@ impl Default for DeviceConfig {
             shards: 1,
             counter_file: None,
             counters_each_round: false,
+            connection_file: None,
         }
     }
 }

@@ -75,7 +75,22 @@ pub const COUNTERS_EACH_ROUND: &str = "ROCE_COUNTERS_EACH_ROUND";
 /// Returns the file in the folder of [`COUNTERS`] in which this process publishes the counters of a
 /// device: the value of [`DeviceConfig::counter_file`](crate::DeviceConfig::counter_file).
 pub fn counter_file(device: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os(COUNTERS).filter(|folder| !folder.is_empty())?;
+    file_of_process(COUNTERS, device)
+}
+
+/// Folder in which every process of a run writes down the connections of its devices, each in
+/// [`connection_file`]: [`Orphans`](crate::cm::Orphans) tells the peers of a process that has died.
+pub const CONNECTIONS: &str = "ROCE_CONNECTIONS";
+
+/// Returns the file in the folder of [`CONNECTIONS`] in which this process writes down the connections
+/// of a device: the value of [`DeviceConfig::connection_file`](crate::DeviceConfig::connection_file).
+pub fn connection_file(device: &str) -> Option<PathBuf> {
+    file_of_process(CONNECTIONS, device)
+}
+
+/// Returns the file of a device and this process in the folder that a variable names.
+fn file_of_process(variable: &str, device: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
     Some(Path::new(&folder).join(format!("{device}.{}", std::process::id())))
 }
 

@@ -82,6 +82,7 @@ mod memory_window;
 mod named_device;
 mod netlink;
 mod null_region;
+mod numbered_file;
 mod path;
 mod port;
 mod posting;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use roce_cm::{Agent, DatagramAddresses, Disposition, Event, Transmit};
+use roce_cm::{Agent, Change, DatagramAddresses, Disposition, Event, Transmit};
 use roce_io::{FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
 use roce_wire::{
@@ -38,6 +38,12 @@ const TRANSMIT_BUDGET: usize = 64;
 pub trait ManagementPort: Send {
     /// Takes an event of the agent. Once the program has it, [`Agent::note_reported`] is due.
     fn push_event(&mut self, event: Event);
+
+    /// Takes a changed connection of an agent that keeps records, before any datagram of the change
+    /// leaves. The default ignores it.
+    fn note_change(&mut self, change: Change) {
+        let _ = change;
+    }
 
     /// Takes a datagram that no connection and no listener of the agent takes, and that may be for
     /// another process. If it is not, [`Engine::answer_stray`](crate::Engine::answer_stray) is due.
@@ -191,6 +197,9 @@ impl Management {
         }
         if self.agent.poll_timeout().is_some_and(|at| at <= time) {
             self.agent.handle_timeout(time);
+        }
+        while let Some(change) = self.agent.poll_change() {
+            self.port.note_change(change);
         }
         self.transmit(parts);
         while let Some(event) = self.agent.take_event() {

@@ -75,9 +75,10 @@
 //! # The end of the process
 //!
 //! `exit` and the return from `main` end the connections that are left: the peers are told once. Of
-//! a process that ends otherwise (SIGKILL, `_exit`, a crash) they learn when their queue pairs'
-//! retries are used up, or when they disconnect themselves: another process with connection
-//! management on the interface confirms that.
+//! a process that ends otherwise (SIGKILL, `_exit`, `execve`, a crash) they are told by [`Orphans`] of
+//! another process, if the configuration has a [file](crate::DeviceConfig::connection_file) for that;
+//! `roce run` does both. Else they learn when their queue pairs' retries are used up, or when they
+//! disconnect themselves: another process with connection management on the interface confirms that.
 //!
 //! # Ports
 //!
@@ -89,12 +90,14 @@
 mod address;
 mod channel;
 mod connection;
+mod connection_file;
 mod error;
 mod event;
 mod event_list;
 mod event_target;
 mod id;
 mod opener;
+mod orphans;
 mod parameters;
 mod port_claim;
 mod route;
@@ -106,6 +109,7 @@ pub use error::Error;
 pub use event::{DatagramPeer, Event, EventKind, PeerParameters, Unreachable};
 pub use event_list::EventNotifier;
 pub use id::Id;
+pub use orphans::Orphans;
 pub use parameters::ConnectionParameters;
 pub use route::Route;
 
@@ -115,6 +119,7 @@ pub use roce_cm::{
 };
 pub use roce_wire::management::{CmTimeout, PortSpace, RejectReason, SidrStatus};
 
+pub(crate) use connection_file::{ConnectionFile, Owner};
 pub(crate) use event_target::DeviceNumber;
 pub(crate) use router::Router;
 pub(crate) use stray::Strays;

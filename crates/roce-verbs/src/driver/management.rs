@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roce_cm::{Agent, AgentConfig, Event};
+use roce_cm::{Agent, AgentConfig, Change, Event};
 use roce_engine::policy::Cause;
 use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError, StrayDatagram};
 use roce_transport::ApiMisuse;
@@ -13,7 +13,8 @@ use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
 use super::Driver;
 use super::monitor::ManagementQueries;
 use super::shard::Shard;
-use crate::cm::{DeviceNumber, Router};
+use crate::cm::{ConnectionFile, DeviceNumber, Owner, Router};
+use crate::device::network_namespace;
 use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
@@ -25,11 +26,19 @@ const MAX_REACH: Duration = Duration::from_secs(3600);
 struct Port {
     router: Arc<Mutex<Router>>,
     queries: ManagementQueries,
+    /// Where connections are written down.
+    file: Option<ConnectionFile>,
 }
 
 impl ManagementPort for Port {
     fn push_event(&mut self, event: Event) {
         lock(&self.router).push(event);
+    }
+
+    fn note_change(&mut self, change: Change) {
+        if let Some(file) = &mut self.file {
+            file.note(change);
+        }
     }
 
     fn push_stray(&mut self, stray: StrayDatagram) -> bool {
@@ -60,8 +69,8 @@ impl Driver {
             return Err(ApiMisuse::QpExists(Qpn::GSI).into());
         }
         let router = Arc::new(Mutex::new(Router::new(DeviceNumber(Arc::as_ptr(self) as usize))));
-        let port = Port { router: Arc::clone(&router), queries: self.monitor.queries() };
-        if let Err(error) = self.open_queue_pair_1(port) {
+        let (its, queries) = (Arc::clone(&router), self.monitor.queries());
+        if let Err(error) = self.open_queue_pair_1(Port { router: its, queries, file: None }) {
             self.give_general_services_back();
             return Err(error);
         }
@@ -69,7 +78,7 @@ impl Driver {
         Ok(())
     }
 
-    fn open_queue_pair_1(&self, port: Port) -> Result<(), Error> {
+    fn open_queue_pair_1(&self, mut port: Port) -> Result<(), Error> {
         let config = AgentConfig::new(guid_of(self.port().mac()), fork::random(), Vec::new());
         let mut engine = self.engine()?;
         let (allocated, id_prefix) = {
@@ -78,7 +87,9 @@ impl Driver {
             (numbers.alloc_general_services(), id_prefix)
         };
         allocated.ok_or(ApiMisuse::QpExists(Qpn::GSI))?;
-        let agent = Agent::new(AgentConfig { id_prefix, ..config });
+        port.file = self.connection_file(id_prefix);
+        let keeps_records = port.file.is_some();
+        let agent = Agent::new(AgentConfig { id_prefix, keeps_records, ..config });
         let opened = engine
             .manage_connections(agent, Box::new(port))
             .map_err(Error::from)
@@ -89,6 +100,15 @@ impl Driver {
         }
         engine::update_agent(&mut engine, self.port().connection_mtu());
         Ok(())
+    }
+
+    /// Creates the file for connections with these communication ids, if the configuration names one.
+    fn connection_file(&self, block: u16) -> Option<ConnectionFile> {
+        let path = self.device().config.connection_file.as_deref()?;
+        let owner = Owner { namespace: network_namespace(), interface: self.port().index(), block };
+        let created = ConnectionFile::create(path, owner);
+        // The device works without it.
+        created.inspect_err(|error| tracing::info!(%error, "connections are not written down")).ok()
     }
 
     /// Does `work` with the agent and what routes its events, and then runs one round, so that datagrams
