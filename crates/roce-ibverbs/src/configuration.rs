@@ -7,7 +7,7 @@ use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
 use crate::device_list::ListedDevice;
 
 /// Returns the configuration of a device: capture, faults, congestion
-/// control, link rate, shards and published counters as the environment says.
+/// control, link rate, shards, published counters and connections as the environment says.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
@@ -37,6 +37,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     let shards = environment::shards()?;
     let capture = std::env::var_os(environment::PCAP).map(PathBuf::from);
     let counter_file = environment::counter_file(device.name());
+    let connection_file = environment::connection_file(device.name());
     Ok(DeviceConfig {
         capture,
         faults,
@@ -46,6 +47,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         counters_each_round: environment::is_on(environment::COUNTERS_EACH_ROUND),
         congestion,
         counter_file,
+        connection_file,
         link_rate,
         shards,
         ..DeviceConfig::default()

@@ -7,6 +7,7 @@ mod exec;
 mod failure;
 mod library;
 mod mounts;
+mod orphans;
 mod placeholder;
 mod prefix;
 mod privileges;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, ValueEnum};
 use roce_io::CaptureFile;
-use roce_verbs::{DeviceNames, NamedDevice, PortState, environment};
+use roce_verbs::{DeviceConfig, DeviceNames, NamedDevice, PeersInRun, PortState, environment};
 use roce_view::Tree;
 
 use crate::congestion::CongestionOptions;
@@ -39,6 +40,7 @@ use crate::switch::SwitchOptions;
 use crate::traffic;
 use child::Limits;
 use counters::LiveCounters;
+use orphans::OrphanWatch;
 use prefix::Prefix;
 use run_folder::RunFolder;
 use signals::Signals;
@@ -250,6 +252,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
     process.env(environment::COUNTERS, scratch.counters());
+    process.env(environment::CONNECTIONS, scratch.connections());
     process.env(environment::CC, options.congestion.cc.to_string());
     if let Some(rate) = options.switch.link_rate() {
         process.env(environment::LINK_RATE, rate.to_string());
@@ -273,6 +276,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let live = LiveCounters::start(&scratch, device_names)?;
+    let orphans = OrphanWatch::start(scratch.connections(), options.orphan_config()?)?;
     let limits = match (options.local_rank, &options.timeout) {
         (Some(_), _) => Limits::None,
         (None, timeout) => {
@@ -282,6 +286,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let mut program =
         process.spawn().map_err(|error| CliError::context("starting roce again", error))?;
     let end = child::follow(&mut program, &signals, limits)?;
+    orphans.end();
     let totals = live.end();
     if options.counters {
         // Elsewhere the supervisor puts the rank in front.
@@ -330,6 +335,18 @@ impl Options {
             None => self.faults.config(),
         };
         self.faults.any().then(|| config.to_string())
+    }
+
+    /// Returns how devices are opened that tell peers of processes which have died. Their packets are
+    /// recorded as those of the program, but meet no faults: rules count those of the program.
+    fn orphan_config(&self) -> Result<DeviceConfig> {
+        let capture = self.pcap.as_ref().map(std::path::absolute).transpose()?;
+        Ok(DeviceConfig {
+            capture,
+            peers: if self.is_rank() { PeersInRun::All } else { PeersInRun::ThisHost },
+            capture_at_receiver: self.is_rank() && self.switch.switch.is_some(),
+            ..DeviceConfig::default()
+        })
     }
 
     /// Prints what happened of the scripted faults.

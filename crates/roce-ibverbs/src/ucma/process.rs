@@ -79,24 +79,6 @@ fn own_id() -> libc::pid_t {
     unsafe { libc::getpid() }
 }
 
-/// Ends all identifiers when the process exits, as the kernel does: peers learn of it.
-extern "C" fn end_identifiers() {
-    // SAFETY: null, or leaked by `of_caller`.
-    let process = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
-    let Some(process) = process.filter(|process| process.id == own_id()) else { return };
-    // The handler of a signal may have called `exit` while this thread has the lock.
-    let Ok(mut state) = process.state.try_lock() else { return };
-    let channels: Vec<_> = state.channels.keys().copied().collect();
-    let mut ended: Vec<_> = Vec::new();
-    for channel in channels {
-        ended.extend(state.ids.take_those_of(channel));
-    }
-    drop(state);
-    for identifier in ended {
-        identifier.id.destroy();
-    }
-}
-
 impl Process {
     /// Returns the calling process's part, which the first call makes.
     pub(super) fn of_caller() -> &'static Self {
@@ -113,9 +95,7 @@ impl Process {
                 state: Mutex::default(),
             }));
             match CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
-                // A child runs the handlers of its parent.
-                // SAFETY: the library is never unmapped. A refusal (no memory) leaves `exit` without it.
-                Ok(_) if before.is_null() => _ = unsafe { libc::atexit(end_identifiers) },
+                // What is open when the process ends, the devices end.
                 Ok(_) => {}
                 // SAFETY: from `Box::into_raw` above, and no other thread has seen it.
                 Err(_) => drop(unsafe { Box::from_raw(new) }),

@@ -23,7 +23,9 @@ impl Scratch {
         fs::create_dir(scratch.view())?;
         fs::create_dir(scratch.libraries())?;
         // What is published there is read by this process: no other user may write it.
-        fs::DirBuilder::new().mode(0o700).create(scratch.counters())?;
+        for folder in [scratch.counters(), scratch.connections()] {
+            fs::DirBuilder::new().mode(0o700).create(folder)?;
+        }
         Ok(scratch)
     }
 
@@ -45,6 +47,11 @@ impl Scratch {
     /// Returns the folder in which processes publish their counters.
     pub(crate) fn counters(&self) -> PathBuf {
         self.path.join("counters")
+    }
+
+    /// Returns the folder in which processes write down their connections.
+    pub(crate) fn connections(&self) -> PathBuf {
+        self.path.join("connections")
     }
 }
 
