@@ -13,12 +13,14 @@ pub struct ibv_sge {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ibv_data_buf {
     pub addr: *mut c_void,
     pub length: usize,
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ibv_recv_wr {
     pub wr_id: u64,
     pub next: *mut ibv_recv_wr,
@@ -27,6 +29,7 @@ pub struct ibv_recv_wr {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
     pub next: *mut ibv_send_wr,

@@ -12,7 +12,6 @@ use roce_abi::{
     IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
     IBV_ADVISE_MR_FLAG_FLUSH, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
-    ibv_sge,
 };
 use roce_verbs::{
     AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
@@ -22,6 +21,7 @@ use crate::cancellation::Uncancellable;
 use crate::errno;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
+use crate::receive_list::Elements;
 
 /// A memory region.
 #[repr(C)]
@@ -298,7 +298,7 @@ pub(crate) fn advise(
     pd: &ProtectionDomain,
     advice: c_int,
     flags: u32,
-    pieces: &[ibv_sge],
+    mut pieces: Elements<'_>,
 ) -> Result<(), c_int> {
     let advice = match advice {
         IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
@@ -306,11 +306,11 @@ pub(crate) fn advise(
         IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Prefetch::NoFault,
         _ => return Err(EOPNOTSUPP),
     };
-    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || pieces.is_empty() {
+    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || pieces.clone().next().is_none() {
         return Err(EINVAL);
     }
     let waits = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
-    pieces.iter().try_for_each(|piece| {
+    pieces.try_for_each(|piece| {
         let done = pd.inner().pd.prefetch(piece.lkey, piece.addr, piece.length as usize, advice);
         done.or_else(|error| match error {
             Error::Advice(MemoryFault::NotPresent) if !waits => Ok(()),

@@ -19,7 +19,7 @@ use roce_verbs::{
 use crate::address_handle::AddressHandle;
 use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
-use crate::receive_list::{ReceiveList, elements, sg_list, tell};
+use crate::receive_list::{ReceiveList, elements, read_request, sg_list, tell};
 use crate::{errno, memory_window, object};
 
 /// Length of the word of an atomic operation, and its alignment, in bytes.
@@ -49,10 +49,10 @@ impl SendList {
     #[inline]
     fn next(&mut self, buffers: &mut InlineBuffers<'_>) -> Option<(SendWr, *const ibv_send_wr)> {
         // SAFETY: null at the end, or a request of the list; see `new`.
-        let request = unsafe { self.next.as_ref() }?;
+        let request = unsafe { read_request(self.next) }?;
         self.current = self.next;
         // SAFETY: see `new`.
-        match unsafe { convert(request, self.max_inline, buffers) } {
+        match unsafe { convert(&request, self.max_inline, buffers) } {
             Ok(converted) => {
                 self.next = request.next;
                 Some((converted, self.current))
@@ -72,7 +72,7 @@ impl SendList {
         let (converted, request) = self.next(buffers)?;
         // SAFETY: the request was read just now; in a list for datagrams this part of the union is
         // set, and it is integers and a pointer in any case.
-        let ud = unsafe { (*request).wr.ud };
+        let ud = unsafe { (&raw const (*request).wr.ud).read_unaligned() };
         // SAFETY: see `new`.
         match unsafe { target(ud.ah, ud.remote_qpn, ud.remote_qkey) } {
             Ok(to) => Some((converted, to)),
@@ -175,9 +175,9 @@ unsafe fn convert(
     // SAFETY: the caller's promise.
     let pieces = unsafe { elements(request.sg_list, request.num_sge) }?;
     let data = if flags & IBV_SEND_INLINE == 0 {
-        WrData::Sges(sg_list(pieces))
+        WrData::Sges(sg_list(pieces.clone()))
     } else {
-        let pieces = pieces.iter().map(|it| (it.addr, it.length as usize));
+        let pieces = pieces.clone().map(|it| (it.addr, it.length as usize));
         // SAFETY: the caller's promise: with this flag the addresses are the program's memory.
         unsafe { inline_data(pieces, max_inline, || buffers.take()) }?
     };
@@ -185,7 +185,7 @@ unsafe fn convert(
     let operation = unsafe { operation(request) }?;
     // The word's alignment is the responder's to check, as with cards: programs test for its NAK.
     if operation.is_atomic() {
-        let len = pieces.iter().map(|it| u64::from(it.length)).sum::<u64>();
+        let len = pieces.map(|it| u64::from(it.length)).sum::<u64>();
         if len < ATOMIC_LEN {
             return Err(EINVAL);
         }

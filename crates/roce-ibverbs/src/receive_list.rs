@@ -1,6 +1,10 @@
 //! Lists of receive requests, and what lists of send requests have in common with them.
+//!
+//! Requests and elements are read at any address: programs keep them in packed structures, which every
+//! C library reads on this architecture.
 
 use std::ffi::c_int;
+use std::marker::PhantomData;
 
 use libc::EINVAL;
 use roce_abi::{ibv_recv_wr, ibv_sge};
@@ -55,7 +59,7 @@ impl Iterator for ReceiveList {
     #[inline]
     fn next(&mut self) -> Option<RecvWr> {
         // SAFETY: null at the end, or a request of the list; see `new`.
-        let request = unsafe { self.next.as_ref() }?;
+        let request = unsafe { read_request(self.next) }?;
         self.current = self.next;
         // SAFETY: see `new`.
         match unsafe { elements(request.sg_list, request.num_sge) } {
@@ -71,6 +75,48 @@ impl Iterator for ReceiveList {
     }
 }
 
+/// Returns a copy of a request; `None` for null.
+///
+/// # Safety
+/// `request` is null, or may be read, at any alignment.
+#[inline]
+pub(crate) unsafe fn read_request<T: Copy>(request: *const T) -> Option<T> {
+    // SAFETY: the caller's promise.
+    (!request.is_null()).then(|| unsafe { request.read_unaligned() })
+}
+
+/// The elements of a list in the program's memory.
+#[derive(Clone)]
+pub(crate) struct Elements<'a> {
+    next: *const ibv_sge,
+    left: usize,
+    list: PhantomData<&'a [ibv_sge]>,
+}
+
+impl Elements<'_> {
+    /// Wraps a list.
+    ///
+    /// # Safety
+    /// `list` has `count` elements.
+    #[inline]
+    pub(crate) unsafe fn new(list: *const ibv_sge, count: usize) -> Self {
+        Self { next: list, left: count, list: PhantomData }
+    }
+}
+
+impl Iterator for Elements<'_> {
+    type Item = ibv_sge;
+
+    #[inline]
+    fn next(&mut self) -> Option<ibv_sge> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: an element of the list, see `new`.
+        let element = unsafe { self.next.read_unaligned() };
+        self.next = self.next.wrapping_add(1);
+        Some(element)
+    }
+}
+
 /// Returns the elements of a list.
 ///
 /// # Safety
@@ -79,19 +125,18 @@ impl Iterator for ReceiveList {
 pub(crate) unsafe fn elements<'a>(
     list: *const ibv_sge,
     count: c_int,
-) -> Result<&'a [ibv_sge], c_int> {
+) -> Result<Elements<'a>, c_int> {
     match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
         // SAFETY: the caller's promise.
-        Ok(count) if count <= MAX_SGE => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+        Ok(count) if count <= MAX_SGE => Ok(unsafe { Elements::new(list, count) }),
         _ => Err(EINVAL),
     }
 }
 
 /// Converts elements.
 #[inline]
-pub(crate) fn sg_list(pieces: &[ibv_sge]) -> SgList {
-    pieces.iter().map(|it| Sge { lkey: it.lkey, addr: it.addr, len: it.length }).collect()
+pub(crate) fn sg_list(elements: impl Iterator<Item = ibv_sge>) -> SgList {
+    elements.map(|it| Sge { lkey: it.lkey, addr: it.addr, len: it.length }).collect()
 }
 
 /// Tells the program which request was refused, if it wants to know that.

@@ -27,6 +27,7 @@ void overruns(void);
 
 /* requests.c */
 void refused_requests(void);
+void unaligned_requests(void);
 void full_queues(void);
 void failed_requests(void);
 void builder_requests(void);

@@ -17,6 +17,7 @@ static const struct scenario scenarios[] = {
 	{"queue-pair-transitions", queue_pair_transitions},
 	{"addresses", addresses},
 	{"refused-requests", refused_requests},
+	{"unaligned-requests", unaligned_requests},
 	{"full-queues", full_queues},
 	{"failed-requests", failed_requests},
 	{"builder-requests", builder_requests},

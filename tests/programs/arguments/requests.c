@@ -1,6 +1,7 @@
 /* Work requests. */
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "arguments.h"
 #include "check.h"
@@ -107,6 +108,43 @@ void refused_requests(void)
 	/* None of this has hurt the connection. */
 	transfer(&endpoint, &connection, 4096, 1);
 	CHECK_EQ(ibv_destroy_qp(reset), 0);
+	disconnect(&connection);
+	close_endpoint(&endpoint);
+}
+
+/* Copies a value to an address that is not aligned, as packed structures have them. */
+#define UNALIGNED(storage, value) \
+	((__typeof__(value) *)memcpy((storage) + 1, &(value), sizeof(value)))
+
+void unaligned_requests(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 3 * 4096, 64);
+	struct connection connection = connect_to_self(&endpoint, 16);
+	char storage[4][sizeof(struct ibv_send_wr) + 1];
+
+	for (unsigned flags = 0; flags <= IBV_SEND_INLINE; flags += IBV_SEND_INLINE) {
+		memset(endpoint.buffer, 'a' + flags, 64);
+		struct ibv_sge room = whole(&endpoint, 64), piece = room;
+		room.addr += 4096;
+		struct ibv_recv_wr receive = {.wr_id = 1,
+					      .sg_list = UNALIGNED(storage[0], room),
+					      .num_sge = 1};
+		struct ibv_recv_wr *refused_receive;
+		CHECK_EQ(ibv_post_recv(connection.right, UNALIGNED(storage[1], receive),
+				       &refused_receive),
+			 0);
+		struct ibv_send_wr send = {.wr_id = 2,
+					   .sg_list = UNALIGNED(storage[2], piece),
+					   .num_sge = 1,
+					   .opcode = IBV_WR_SEND,
+					   .send_flags = IBV_SEND_SIGNALED | flags};
+		struct ibv_send_wr *refused;
+		CHECK_EQ(ibv_post_send(connection.left, UNALIGNED(storage[3], send), &refused), 0);
+		for (int i = 0; i < 2; i++)
+			CHECK_EQ(next_completion(endpoint.cq).status, IBV_WC_SUCCESS);
+		CHECK_EQ(memcmp(endpoint.buffer, endpoint.buffer + 4096, 64), 0);
+	}
 	disconnect(&connection);
 	close_endpoint(&endpoint);
 }

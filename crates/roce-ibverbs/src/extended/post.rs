@@ -348,15 +348,17 @@ unsafe extern "C" fn set_inline_data_list(
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: the program passes so many buffers.
-    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-    let pieces = list.iter().map(|it| (it.addr.expose_provenance() as u64, it.length));
+    let pieces = (0..count).map(|index| {
+        // SAFETY: the program passes so many buffers, at any alignment.
+        let buffer = unsafe { list.wrapping_add(index).read_unaligned() };
+        (buffer.addr.expose_provenance() as u64, buffer.length)
+    });
     // SAFETY: as above.
     unsafe { set_inline(qp, pieces) };
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let data = WrData::Sges(receive_list::sg_list(&[ibv_sge { addr, length, lkey }]));
+    let data = WrData::Sges(receive_list::sg_list(std::iter::once(ibv_sge { addr, length, lkey })));
     // SAFETY: its own function.
     unsafe { set_data(qp, Ok(data)) };
 }

@@ -11,6 +11,7 @@ use roce_abi::{
 use crate::cancellation::Uncancellable;
 use crate::object;
 use crate::protection_domain::ProtectionDomain;
+use crate::receive_list::Elements;
 use crate::{errno, memory_region, registration};
 
 /// `ibv_query_rt_values_ex`: the clock of completion times.
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     }
     // SAFETY: see `object`; the program passes so many pieces.
     let done = unsafe {
-        let pieces = std::slice::from_raw_parts(pieces, count as usize);
+        let pieces = Elements::new(pieces, count as usize);
         memory_region::advise(object::lend::<ProtectionDomain>(pd), advice, flags, pieces)
     };
     done.map_or_else(errno::failed, |()| 0)
