@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr,
+    ibv_qp_init_attr, ibv_sge,
 };
-use roce_verbs::{EventSource, Service};
+use roce_verbs::{EventSource, QpCap, Service};
 
 use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
@@ -63,6 +63,10 @@ impl QueuePair {
 /// Fewest requests of a send queue that takes any, as of hns; see `MIN_SLOTS` of completion queues.
 const MIN_SEND_WR: u32 = 64;
 
+/// Bytes of an inline request for each element that a request may have, as with rxe: where a card has
+/// the elements it has the bytes, and programs such as rdma_xclient take that for granted.
+const MIN_INLINE_PER_SGE: u32 = size_of::<ibv_sge>() as u32;
+
 /// Returns the service of a queue pair type.
 fn service_of(qp_type: c_int) -> Result<Service, c_int> {
     match qp_type {
@@ -104,6 +108,8 @@ pub(crate) unsafe fn make(
     if cap.max_send_wr > 0 {
         cap.max_send_wr = cap.max_send_wr.max(MIN_SEND_WR);
     }
+    let min_inline = cap.max_send_sge.saturating_mul(MIN_INLINE_PER_SGE).min(QpCap::MAX_INLINE);
+    cap.max_inline_data = cap.max_inline_data.max(min_inline);
     let mut builder = inner
         .pd
         .queue_pair(&send_cq.inner().queue, &recv_cq.inner().queue)

@@ -82,6 +82,9 @@ void queue_pair_creation(void)
 	struct ibv_qp *qp = ibv_create_qp(endpoint.pd, &attributes);
 	CHECK(qp);
 	CHECK(!ibv_qp_to_qp_ex(qp));
+	/* Where elements have their place there is one for as many inline bytes. */
+	CHECK(attributes.cap.max_inline_data >=
+	      attributes.cap.max_send_sge * sizeof(struct ibv_sge));
 	CHECK_EQ(ibv_destroy_qp(qp), 0);
 	close_endpoint(&endpoint);
 }
