@@ -1,6 +1,7 @@
 //! The programs of libfabric, whose `verbs;ofi_rxd` makes reliable messages of datagrams and finds
-//! its peers without rdma_cm. Its endpoints of the type `msg` are connected by rdma_cm. The `;` in
-//! the name needs a shell.
+//! its peers without rdma_cm. Its endpoints of the type `msg` are connected by rdma_cm, and so is
+//! `verbs;ofi_rxm`, which makes messages between any endpoints of those. The `;` in the name needs a
+//! shell.
 
 use super::program::Program;
 
@@ -16,4 +17,6 @@ pub(super) const PROGRAMS: &[Program] = &[
         &["4k      2k      =2k"],
     ),
     Program::pair("fi_pingpong -p verbs -e msg -c -I 100 {peer?}", ALL_SIZES).quick(),
+    Program::pair("fi_pingpong -p 'verbs;ofi_rxm' -e rdm -c -I 100 {peer?}", ALL_SIZES).quick(),
+    Program::pair("fi_pingpong -p 'verbs;ofi_rxm' -e rdm -m tagged -c -I 100 {peer?}", ALL_SIZES),
 ];

@@ -4,6 +4,7 @@
 //! what it must print. [`local`] runs it by `roce run --local`, in one private host or in several;
 //! [`rxe`] runs one end by `roce run` and the other on the kernel's `rdma_rxe` in the guest.
 
+mod dapl;
 mod folder;
 mod ibverbs_utils;
 mod libfabric;
@@ -33,7 +34,9 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("rdmacm-utils", rdmacm_utils::PROGRAMS),
         ("qperf", qperf::PROGRAMS),
         ("UCX", ucx::PROGRAMS),
+        ("UCX, rdma_cm", ucx::CONNECTED),
         ("libfabric", libfabric::PROGRAMS),
+        ("DAPL", dapl::PROGRAMS),
     ];
     groups
         .into_iter()

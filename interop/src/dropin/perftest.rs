@@ -44,7 +44,12 @@ pub(super) const CONNECTED: &[Program] = &[
     Program::pair("ib_atomic_lat -R -n 200", TIME).and_rxe_client(),
     Program::pair("ib_write_bw -R -q 4 -n 200", WIDTH),
     Program::pair("ib_write_bw -R -T 104 -n 200", WIDTH),
+    Program::pair("ib_write_bw -R -q 8 -n 200", WIDTH),
+    Program::pair("ib_send_bw -R --use-srq -n 500", WIDTH),
+    Program::pair("ib_send_bw -R --use-srq -q 4 -n 200", WIDTH),
     Program::pair("ib_send_lat -R -c UD -s 1024 -n 200", TIME),
+    Program::pair("ib_send_bw -R -c UD -s 1024 -n 100", WIDTH),
+    Program::pair("ib_write_bw -R -c UC", &[]).refused("UC is not supported in librdmacm"),
 ];
 
 /// The options. With UC and UD a sender does not wait for the receiver, which waits for ever for

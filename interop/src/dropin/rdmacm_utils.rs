@@ -41,6 +41,15 @@ pub(super) const PROGRAMS: &[Program] = &[
     )
     .and_rxe()
     .quick(),
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rdma_xserver; fi; exec rdma_xclient -s $a",
+        &["rdma_xserver: end 0", "rdma_xclient: end 0"],
+    ),
+    Program::pair(
+        "a={peer?}; if [ -z $a ]; then exec rdma_xserver -c x; fi; exec rdma_xclient -c x -s $a",
+        &[],
+    )
+    .refused("rdma_create_ep: "),
     Program::pair("a={peer?}; exec udaddy ${a:+-s} $a", DONE).and_rxe().quick(),
     // Like every datagram test it waits for ever for what is lost: so few are sent at a time.
     Program::pair("a={peer?}; exec udaddy -c 4 -C 10 ${a:+-s} $a", DONE),

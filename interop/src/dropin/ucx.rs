@@ -1,11 +1,41 @@
-//! The programs of UCX.
+//! The programs of UCX. `ucx_perftest` finds its peer by TCP; `io_demo` connects to an address, by UCX's
+//! connection manager `rdmacm`, and with `-q` compares what it reads with what it has written.
 
 use super::program::Program;
 
 /// The last line of a table of ucx_perftest.
 const FINAL: &[&str] = &["Final:"];
 
-/// All lines.
+/// What a client of io_demo prints that got all its data.
+const INTACT: &[&str] = &["Connected to server [0]", "Client exit with status 'OK'"];
+
+/// Connections by rdma_cm.
+pub(super) const CONNECTED: &[Program] = &[
+    Program::pair(
+        "export UCX_TLS=rc,ud UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm; \
+         exec io_demo -q -i 300 -d 1000:200000 -o read,write {peer?}",
+        INTACT,
+    )
+    .quick(),
+    Program::pair(
+        "export UCX_TLS=rc,ud UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm; \
+         exec io_demo -A -q -i 300 -d 1000:200000 -o read,write {peer?}",
+        INTACT,
+    ),
+    Program::pair(
+        "export UCX_TLS=ud UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm; \
+         exec io_demo -q -i 300 -d 1000:200000 -o read,write {peer?}",
+        INTACT,
+    )
+    .quick(),
+    Program::pair(
+        "export UCX_TLS=ud UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm; \
+         exec io_demo -A -q -i 300 -d 1000:200000 -o read,write {peer?}",
+        INTACT,
+    ),
+];
+
+/// Connections by TCP.
 pub(super) const PROGRAMS: &[Program] = &[
     Program::alone("ucx_info -d", &["rc_verbs", "ud_verbs", "roce0:1"]).quick(),
     Program::pair(

@@ -109,7 +109,9 @@ pub(crate) const BENCH_PROGRAMS: &[Requirement] = &[
 pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),
+    (Program("rping"), "rdmacm-utils"),
     (Program("qperf"), "qperf"),
+    (Program("dtest"), "dapl2-utils"),
     (File("/usr/share/doc/rdma-core/tests/run_tests.py"), "python3-pyverbs"),
     (Program("ucx_perftest"), "ucx-utils"),
     (Program("fi_pingpong"), "libfabric-bin"),
