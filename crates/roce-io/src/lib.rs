@@ -58,7 +58,7 @@ pub use interfaces::{
     interfaces,
 };
 pub use memory::{LoopDevice, MemoryConfig, MemoryDevice, memory_pair};
-pub use multicast_membership::MulticastMembership;
+pub use multicast_membership::{MulticastMembership, MulticastMemberships};
 pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};

@@ -326,7 +326,7 @@ impl QueuePair {
     /// Makes this queue pair of datagrams a member of a multicast group, and the interface, too: it then
     /// receives the datagrams to the group's address and queue pair [`Qpn::MULTICAST`] with its Q_Key; as
     /// `ibv_attach_mcast`. A membership that exists stays as it is. It ends with
-    /// [`detach`](Self::detach), or with the queue pair, and takes a descriptor.
+    /// [`detach`](Self::detach), or with the queue pair. Every 20 groups of a device take a descriptor.
     ///
     /// A datagram is sent to a group by an [`AddressHandle`](crate::AddressHandle) with its address. Each
     /// member gets one copy, also on the sender's host, and the sender if it is one.

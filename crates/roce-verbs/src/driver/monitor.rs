@@ -19,7 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::{
     Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError, StrayDatagram,
 };
-use roce_io::MulticastMembership;
+use roce_io::{MulticastMembership, MulticastMemberships};
 use roce_transport::{Instant, PathHandle};
 use roce_wire::OuterHeaders;
 
@@ -67,7 +67,7 @@ enum Request {
     /// Whether there is a path, without the path.
     Reach(Box<Reach>),
     /// The membership of a multicast group.
-    Join { group: IpAddr, reply: mpsc::SyncSender<io::Result<MulticastMembership>> },
+    Join { group: IpAddr, joined: Joined },
 }
 
 /// A path that is wanted.
@@ -97,6 +97,15 @@ struct Done(Box<dyn FnOnce(Result<(), RouteError>) + Send>);
 impl std::fmt::Debug for Done {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Done")
+    }
+}
+
+/// A function that gets the membership of a multicast group.
+struct Joined(Box<dyn FnOnce(io::Result<MulticastMembership>) + Send>);
+
+impl std::fmt::Debug for Joined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Joined")
     }
 }
 
@@ -165,6 +174,7 @@ struct Worker {
     /// Earliest time of the next refresh of interface and routes.
     next_refresh: Instant,
     strays: Strays,
+    memberships: MulticastMemberships,
     /// As in [`Monitor`].
     strays_waiting: Arc<AtomicUsize>,
 }
@@ -193,6 +203,7 @@ impl Monitor {
             changes: Changes::all(),
             next_refresh: Instant::default(),
             strays: Strays::default(),
+            memberships: MulticastMemberships::new(port.index()),
             strays_waiting: Arc::clone(&strays),
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
@@ -234,12 +245,13 @@ impl Monitor {
         ManagementQueries { inbox, wake, strays }
     }
 
-    /// Joins a multicast group on the interface.
-    pub(super) fn join(&self, group: IpAddr) -> io::Result<MulticastMembership> {
-        let ended = || io::Error::other("the monitor thread has ended");
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.send(Request::Join { group, reply });
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+    /// Joins a multicast group on the interface, and calls `joined` with the membership.
+    pub(super) fn join(
+        &self,
+        group: IpAddr,
+        joined: Box<dyn FnOnce(io::Result<MulticastMembership>) + Send>,
+    ) {
+        self.send(Request::Join { group, joined: Joined(joined) });
     }
 
     /// Opens the shards up to the one with this number, as far as they can be opened, and waits until
@@ -296,11 +308,7 @@ impl Worker {
                         self.shards.open_up_to(shard, &self.opener);
                         let _sent = reply.send(());
                     }
-                    Ok(Request::Join { group, reply }) => {
-                        let index = self.shards.common.port.index();
-                        // The caller waits for the reply, unless it has panicked.
-                        let _sent = reply.send(MulticastMembership::join(group, index));
-                    }
+                    Ok(Request::Join { group, joined }) => (joined.0)(self.memberships.join(group)),
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return,
                 }
