@@ -327,7 +327,8 @@ fn route_of(route: &RouteMessage, destination: IpAddr) -> Option<Route> {
 
 /// Returns the interface of a route, and the source address that the kernel prefers.
 fn interface_of(route: &RouteMessage) -> Option<(u32, Option<IpAddr>)> {
-    if !matches!(route.header.kind, RouteType::Unicast | RouteType::Local | RouteType::Anycast) {
+    use RouteType::{Anycast, Local, Multicast, Unicast};
+    if !matches!(route.header.kind, Unicast | Local | Anycast | Multicast) {
         return None;
     }
     let interface = route.attributes.iter().find_map(|attribute| match attribute {

@@ -14,6 +14,7 @@ use super::event::{DatagramPeer, Event, EventKind, PeerParameters, Unreachable};
 use super::event_list::{EventList, EventNotifier, Signal};
 use super::event_target::{Queued, What};
 use super::id::{Id, IdHandle};
+use super::join_name::JoinName;
 use super::opener::Opener;
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
@@ -203,6 +204,10 @@ impl EventChannel {
             What::AddressResolved => EventKind::AddressResolved,
             What::AddressError(errno) => EventKind::AddressError { errno },
             What::RouteResolved => EventKind::RouteResolved,
+            What::MulticastJoin(name) => EventKind::MulticastJoin(id.members_of(name)?),
+            What::MulticastError(JoinName { group, context }, errno) => {
+                EventKind::MulticastError { context, group, errno }
+            }
             What::Agent(event) => kind_of(&id, event)?,
         };
         let listener = listener.map(|(listener, _)| listener);

@@ -50,6 +50,24 @@ pub enum Error {
         /// The destination.
         destination: std::net::IpAddr,
     },
+    /// The address is of no multicast group.
+    #[error("{address} is no multicast address; take one of 224.0.0.0/4 or ff00::/8")]
+    NotAGroup {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// The identifier has joined too many groups.
+    #[error("the identifier has joined {limit} groups; leave some, or use another identifier")]
+    TooManyGroups {
+        /// Most groups of an identifier.
+        limit: usize,
+    },
+    /// The identifier has not joined the group, or has left it.
+    #[error("the identifier has not joined {group} with this number; join it first")]
+    NotJoined {
+        /// The group.
+        group: std::net::IpAddr,
+    },
     /// One address is IPv4, the other IPv6.
     #[error("the addresses are of two IP versions; use two of one version")]
     FamiliesDiffer,
@@ -75,7 +93,9 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::WrongState { .. } | Self::Destroyed | Self::FamiliesDiffer => libc::EINVAL,
-            Self::OutOfRange { .. } => libc::EINVAL,
+            Self::OutOfRange { .. } | Self::NotAGroup { .. } => libc::EINVAL,
+            Self::TooManyGroups { .. } => libc::ENOMEM,
+            Self::NotJoined { .. } => libc::EADDRNOTAVAIL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,
             Self::NoPortLeft => libc::EADDRNOTAVAIL,
             Self::NoDevice { .. } => libc::ENODEV,

@@ -49,6 +49,17 @@ pub enum EventKind {
     },
     /// The connection has ended.
     Disconnected,
+    /// The identifier has joined a multicast group.
+    MulticastJoin(MulticastGroup),
+    /// The kernel has refused the membership of a multicast group.
+    MulticastError {
+        /// The program's number for the join.
+        context: u64,
+        /// The group.
+        group: IpAddr,
+        /// Number of the error.
+        errno: i32,
+    },
     /// No packet of the ended connection is left in the network: its queue pair may be used again.
     TimewaitExit,
 }
@@ -86,6 +97,15 @@ pub struct PeerParameters {
     pub datagram: Option<DatagramPeer>,
 }
 
+/// A multicast group that an identifier has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MulticastGroup {
+    /// The program's number for the join.
+    pub context: u64,
+    /// The group as a peer: its address, [`Qpn::MULTICAST`] and the Q_Key of its members.
+    pub members: DatagramPeer,
+}
+
 /// The queue pair of a datagram service, and the way there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramPeer {
@@ -112,7 +132,7 @@ impl Event {
     /// a refusal, the status of a datagram service, or 0.
     pub fn status(&self) -> i32 {
         match &self.kind {
-            EventKind::AddressError { errno } => -errno,
+            EventKind::AddressError { errno } | EventKind::MulticastError { errno, .. } => -errno,
             EventKind::Unreachable(Unreachable::TimedOut) => -libc::ETIMEDOUT,
             EventKind::Unreachable(Unreachable::Service(status)) => i32::from(status.0),
             EventKind::Rejected { reason, .. } => i32::from(reason.0),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use roce_wire::management::PortSpace;
 
 use super::event_list::EventList;
+use super::join_name::JoinName;
 
 /// The part of an identifier that threads may hold which drive a device: they must not be the last
 /// to hold the device itself.
@@ -46,6 +47,9 @@ pub(super) enum What {
     /// The number of an error.
     AddressError(i32),
     RouteResolved,
+    MulticastJoin(JoinName),
+    /// The number of an error.
+    MulticastError(JoinName, i32),
     Agent(roce_cm::Event),
 }
 
@@ -131,6 +135,12 @@ impl EventTarget {
         drop(list);
         drop(gone);
         true
+    }
+
+    /// Removes events of this identifier that wait.
+    pub(super) fn take_events(&self, leaves: impl Fn(&What) -> bool) {
+        let taken = self.list().take(|queued| queued.is_of(self) && leaves(&queued.what));
+        drop(taken);
     }
 
     pub(super) fn resolution(&self) -> Resolution {

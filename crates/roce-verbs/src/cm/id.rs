@@ -12,6 +12,7 @@ use super::address::{self, Place};
 use super::error::{Error, errno_of_route};
 use super::event_list::EventList;
 use super::event_target::{DeviceNumber, EventTarget, Queued, Resolution, What};
+use super::join::Join;
 use super::opener::Opener;
 use super::port_claim::{PortClaim, automatic_port};
 use super::router::Router;
@@ -60,6 +61,7 @@ pub(super) struct State {
     /// Devices that are open for a later `listen`.
     ready: Vec<Device>,
     listeners: Vec<(Device, ListenerHandle)>,
+    pub(super) joins: Vec<Join>,
     pub(super) type_of_service: u8,
     pub(super) ack_timeout: Option<u8>,
     reuses_address: bool,
@@ -474,11 +476,13 @@ impl IdHandle {
         if !self.is_current() || !self.target.destroy() {
             return;
         }
-        let (listeners, connection) = {
+        let (listeners, joins, connection) = {
             let mut state = self.state();
             state.claim = None;
-            (std::mem::take(&mut state.listeners), state.phase.id().zip(state.device.clone()))
+            let connection = state.phase.id().zip(state.device.clone());
+            (std::mem::take(&mut state.listeners), std::mem::take(&mut state.joins), connection)
         };
+        joins.into_iter().for_each(Join::end);
         end_listeners(&listeners);
         if let Some((id, device)) = connection {
             let ended = device.with_agent(|agent, router, now| {

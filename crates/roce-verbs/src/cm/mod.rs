@@ -72,6 +72,39 @@
 //! # server(&channel).and(client(&channel)).unwrap();
 //! ```
 //!
+//! # Multicast
+//!
+//! An identifier of [`PortSpace::UDP`] joins groups with [`Id::join`]; the event tells how its members are
+//! reached. Between two Rust programs [`QueuePair::attach`](crate::QueuePair::attach) is enough; the
+//! identifier adds the address and the Q_Key that programs on librdmacm use.
+//!
+//! ```no_run
+//! use std::net::IpAddr;
+//! use roce_verbs::cm::{Error, EventChannel, EventKind, JoinMode, PortSpace};
+//! use roce_verbs::{AddressVector, DeviceConfig, SendOperation, SendWr, Service};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let group = IpAddr::from([239, 1, 2, 3]);
+//! let channel = EventChannel::new(DeviceConfig::default())?;
+//! let id = channel.create_id(PortSpace::UDP, 0)?;
+//! id.bind("10.0.0.1:0".parse().unwrap())?;
+//! id.join(group, JoinMode::FullMember, 7)?;
+//! let Some(EventKind::MulticastJoin(joined)) = channel.next(None)?.map(|event| event.kind) else {
+//!     panic!("the interface is no member of {group}");
+//! };
+//! let (device, members) = (id.device().expect("bound to a device"), joined.members);
+//! let (cq, pd) = (device.create_cq(16, None)?, device.alloc_pd()?);
+//! let queue_pair = pd.queue_pair(&cq, &cq).service(Service::Ud).build()?;
+//! queue_pair.ready_for_datagrams(members.q_key)?;
+//! queue_pair.attach(group)?;
+//! let to_members = pd.create_ah(&AddressVector::new(members.gid_index, group.into()))?;
+//! let hello = SendWr::inline(1, SendOperation::send(), b"hello").signaled();
+//! queue_pair.post_send_to([hello], &to_members, members.qpn, members.q_key).expect("room");
+//! id.leave(group, 7)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # The end of the process
 //!
 //! `exit` and the return from `main` end the connections that are left: the peers are told once. Of
@@ -96,6 +129,9 @@ mod event;
 mod event_list;
 mod event_target;
 mod id;
+mod join;
+mod join_name;
+mod multicast;
 mod opener;
 mod orphans;
 mod parameters;
@@ -106,9 +142,10 @@ mod stray;
 
 pub use channel::EventChannel;
 pub use error::Error;
-pub use event::{DatagramPeer, Event, EventKind, PeerParameters, Unreachable};
+pub use event::{DatagramPeer, Event, EventKind, MulticastGroup, PeerParameters, Unreachable};
 pub use event_list::EventNotifier;
 pub use id::Id;
+pub use multicast::JoinMode;
 pub use orphans::Orphans;
 pub use parameters::ConnectionParameters;
 pub use route::Route;
