@@ -9,6 +9,12 @@ const PINGS: &[&str] = &["ping data: rdma-ping-0: ", "ping data: rdma-ping-9: "]
 /// What ucmatose and udaddy print at both ends.
 const DONE: &[&str] = &["test complete", "return status 0"];
 
+/// A group with a member at each end. Its programs connect nothing, so that a server of another program
+/// shows when the first one runs; they send after three seconds.
+const JOINED: &str = "a={peer?}; own=$(ip -4 -o address show scope global | tr -s ' ' | cut -d' ' -f4 | cut -d/ -f1); \
+     if [ $a ]; then exec mckey -m 239.1.2.3 -b $own -C 20 -S 1000 -s; fi; \
+     rping -s & shown=$!; mckey -m 239.1.2.3 -b $own -C 20 -S 1000; ended=$?; kill $shown; exit $ended";
+
 /// All lines.
 pub(super) const PROGRAMS: &[Program] = &[
     Program::pair(
@@ -51,6 +57,24 @@ pub(super) const PROGRAMS: &[Program] = &[
     )
     .refused("rdma_create_ep: "),
     Program::pair("a={peer?}; exec udaddy ${a:+-s} $a", DONE).and_rxe().quick(),
+    Program::pair(JOINED, &["mckey: joined dgid: ::ffff:239.1.2.3 ", "data transfers complete"])
+        .and_rxe()
+        .quick(),
+    // Two members of an IPv6 group, and a sender that is none.
+    Program {
+        hosts: 3,
+        ..Program::pair(
+            "s=; if [ {rank} = 0 ]; then s='-s -o'; fi; \
+             exec mckey -m ff15::1:2 -b fd00::$(({rank} + 1)) -C 20 -S 1000 $s",
+            &["mckey: joined dgid: ff15::1:2 ", "data transfers complete", "return status 0"],
+        )
+    },
+    // Without an own address the route decides.
+    Program::pair(
+        "ip route add 239.0.0.0/8 dev eth0; s=; if [ {rank} = 0 ]; then s=-s; fi; \
+         exec mckey -m 239.1.2.3 -c 4 -C 5 $s",
+        &["mckey: joined dgid: ::ffff:239.1.2.3 ", "data transfers complete", "return status 0"],
+    ),
     // Like every datagram test it waits for ever for what is lost: so few are sent at a time.
     Program::pair("a={peer?}; exec udaddy -c 4 -C 10 ${a:+-s} $a", DONE),
 ];

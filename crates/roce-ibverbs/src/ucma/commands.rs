@@ -1,18 +1,20 @@
 //! What commands do.
 
 use std::ffi::c_int;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use libc::{EINVAL, ENODEV, ENOMEM, ENOSYS, EOPNOTSUPP};
+use libc::{EINVAL, ENODEV, ENOMEM, EOPNOTSUPP};
 use roce_abi::rdma_cm::{
     Command, Plain, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, SocketAddress,
     rdma_ucm_conn_param, rdma_ucm_create_id_resp, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_resp,
 };
 use roce_abi::{IBV_EVENT_COMM_EST, IBV_QPT_RC};
 use roce_verbs::Qpn;
-use roce_verbs::cm::{ConnectionParameters, Error, PortSpace, RejectReason};
+use roce_verbs::cm::{ConnectionParameters, Error, JoinMode, PortSpace, RejectReason};
 
 use super::channel::{Channel, RaisedEvent};
+use super::joins::JoinedGroup;
 use super::memory;
 use super::options;
 use super::process::{self, Lookup, Process};
@@ -120,8 +122,16 @@ pub(super) fn carry_out(
         }
         // As without a subnet administrator.
         Command::ResolveIbService => Err(EOPNOTSUPP),
-        Command::JoinMulticast { id, .. } => find(id).and(Err(ENOSYS)),
-        Command::LeaveMulticast { .. } => Err(ENOSYS),
+        Command::JoinMulticast { id, uid, address, send_only, response } => {
+            let mode = if send_only { JoinMode::SendOnly } else { JoinMode::FullMember };
+            let number = join(process, channel, id, uid, ip(address)?.ip(), mode)?;
+            memory::respond(response, &rdma_ucm_create_id_resp { id: number }.to_vec())
+        }
+        Command::LeaveMulticast { id, response } => {
+            let reported = leave(process, channel, id)?;
+            let reported = rdma_ucm_destroy_id_resp { events_reported: reported };
+            memory::respond(response, &reported.to_vec())
+        }
         // `write` has carried it out.
         Command::GetEvent { .. } => Err(EINVAL),
     }
@@ -167,8 +177,42 @@ fn destroy(process: &Process, channel: &Channel, number: u32) -> Result<u32, c_i
     let mut state = process.state();
     let identifier = state.ids.take(number, channel.cookie)?;
     channel.take_raised_for(number);
+    state.joins.remove_those_of(number);
     identifier.id.destroy();
     Ok(identifier.reported)
+}
+
+/// Joins a multicast group, and returns the number of the join.
+fn join(
+    process: &Process,
+    channel: &Channel,
+    number: u32,
+    uid: u64,
+    group: IpAddr,
+    mode: JoinMode,
+) -> Result<u32, c_int> {
+    let (id, join) = {
+        let mut state = process.state();
+        let id = state.ids.find(number, channel.cookie)?.id.clone();
+        let cookie = channel.cookie;
+        let join = JoinedGroup { id: number, channel: cookie, uid, group, reported: 0 };
+        (id, state.joins.add(join)?)
+    };
+    // The event may come before this returns: it leads back to the join by its number.
+    id.join(group, mode, join.into()).map(|()| join).map_err(|error| {
+        let _unused = process.state().joins.take(join, channel.cookie);
+        failed(error)
+    })
+}
+
+/// Leaves a multicast group, and returns how many events of the join the program has fetched.
+fn leave(process: &Process, channel: &Channel, number: u32) -> Result<u32, c_int> {
+    let mut state = process.state();
+    let join = state.joins.take(number, channel.cookie)?;
+    let id = &state.ids.find(join.id, channel.cookie)?.id;
+    // With the lock: an event that waits is counted before, or gone.
+    id.leave(join.group, number.into()).map_err(failed)?;
+    Ok(join.reported)
 }
 
 /// Moves an identifier to this channel, and returns how many events of it the program has fetched.
@@ -182,7 +226,9 @@ fn migrate(process: &Process, to: &Channel, number: u32, fd: c_int) -> Result<u3
         for event in from.take_raised_for(number) {
             to.raise(event);
         }
-        identifier.reported
+        let reported = identifier.reported;
+        state.joins.migrate(number, to.cookie);
+        reported
     };
     from.bell.settle(fd);
     Ok(reported)

@@ -4,8 +4,9 @@ use roce_abi::ib_uverbs_ah_attr;
 use roce_abi::rdma_cm::{
     Plain, RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST,
     RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT,
-    RDMA_CM_EVENT_UNREACHABLE, rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param,
+    RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
+    rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
 use roce_verbs::Gid;
 use roce_verbs::cm::{Event, EventKind, Id, PeerParameters, PortSpace};
@@ -38,12 +39,27 @@ pub(super) fn of_manager(event: &Event) -> Option<rdma_ucm_event_resp> {
             let refusal = PeerParameters { private_data, ..PeerParameters::default() };
             (RDMA_CM_EVENT_REJECTED, with(&refusal))
         }
+        EventKind::MulticastJoin(group) => {
+            let members =
+                PeerParameters { datagram: Some(group.members), ..PeerParameters::default() };
+            (RDMA_CM_EVENT_MULTICAST_JOIN, datagram_of(&members).to_vec())
+        }
+        EventKind::MulticastError { .. } => (RDMA_CM_EVENT_MULTICAST_ERROR, Vec::new()),
         EventKind::Disconnected => (RDMA_CM_EVENT_DISCONNECTED, Vec::new()),
         EventKind::TimewaitExit => (RDMA_CM_EVENT_TIMEWAIT_EXIT, Vec::new()),
         _ => return None,
     };
     let (status, param) = (event.status().cast_unsigned(), Plain::read(&parameters));
     Some(rdma_ucm_event_resp { event: number, status, param, ..rdma_ucm_event_resp::default() })
+}
+
+/// Returns the number that the program's join has, of an event about a multicast group.
+pub(super) fn join_of(event: &Event) -> Option<u64> {
+    match event.kind {
+        EventKind::MulticastJoin(group) => Some(group.context),
+        EventKind::MulticastError { context, .. } => Some(context),
+        _ => None,
+    }
 }
 
 /// Returns what an event of the program's own says.

@@ -10,7 +10,7 @@
 //! | `process.rs` | the channels and identifiers of this process; after `fork` a child has its own |
 //! | `cookies.rs` | which sockets are channels |
 //! | `channel.rs` | a channel and its sockets |
-//! | `identifiers.rs` | the numbers of identifiers |
+//! | `identifiers.rs`, `joins.rs` | the numbers of identifiers, and of multicast groups that they join |
 //! | `commands.rs`, `queries.rs`, `options.rs` | what commands do |
 //! | `next_event.rs`, `events.rs` | how an event is fetched, and what it says |
 //! | `memory.rs` | values and responses in memory of the program |
@@ -20,6 +20,7 @@ mod commands;
 mod cookies;
 mod events;
 mod identifiers;
+mod joins;
 mod memory;
 mod next_event;
 mod options;

@@ -87,9 +87,15 @@ fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdm
         if identifier.uid == 0 {
             return None;
         }
-        let told = told?;
+        let mut told = rdma_ucm_event_resp { uid: identifier.uid, id: number, ..told? };
+        if let Some(join) = events::join_of(event) {
+            // Such an event counts for both.
+            let (number, join) = state.joins.of_event(join, number)?;
+            join.reported += 1;
+            (told.uid, told.id) = (join.uid, number);
+        }
         identifier.reported += 1;
-        return Some(rdma_ucm_event_resp { uid: identifier.uid, id: number, ..told });
+        return Some(told);
     };
     // A request: the event carries the listener's `uid`, and the number of a new identifier.
     let uid = state.ids.of_event(listener).map(|(_, identifier)| identifier.uid);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::channel::Channel;
 use super::cookies::{Cookies, cookie_of};
 use super::identifiers::Identifiers;
+use super::joins::Joins;
 
 /// What one process has. It lives for ever: a child made by `fork` makes its own, and leaves its parent's
 /// alone, in which another thread may hold the lock.
@@ -33,6 +34,7 @@ pub(super) struct State {
     /// The channels by cookie.
     pub(super) channels: HashMap<u64, Arc<Channel>>,
     pub(super) ids: Identifiers,
+    pub(super) joins: Joins,
 }
 
 /// The process that runs now, if it had a channel.
@@ -119,6 +121,7 @@ impl Process {
         self.cookies.remove(channel.cookie);
         let mut state = self.state();
         state.channels.remove(&channel.cookie);
+        state.joins.remove_those_on(channel.cookie);
         for identifier in state.ids.take_those_of(channel.cookie) {
             identifier.id.destroy();
         }
