@@ -8,7 +8,7 @@
 //! | `release` | destroys that |
 //! | `connect ADDRESS:PORT` | sends a request |
 //! | `accept`, `establish`, `disconnect` | does so with the last connection |
-//! | `exit`, `exec` | exits, or becomes `sleep 60` |
+//! | `exit`, `exec` | exits, or becomes `cat`, which ends with its standard input |
 //!
 //! It prints its number, and a line for each event. Connections are written down where
 //! `ROCE_CONNECTIONS` says.
@@ -117,7 +117,7 @@ impl Process {
             "establish" => self.last()?.establish()?,
             "disconnect" => self.last()?.disconnect()?,
             "exit" => std::process::exit(0),
-            "exec" => return Err(Command::new("sleep").arg("60").exec().into()),
+            "exec" => return Err(Command::new("cat").exec().into()),
             _ => return Err(format!("no such line: {line}").into()),
         }
         Ok(())

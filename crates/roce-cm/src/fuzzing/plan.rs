@@ -62,6 +62,19 @@ impl Plan {
         }
     }
 
+    /// Returns what follows each event.
+    pub(crate) fn reactions(&mut self) -> [&mut Vec<(u64, Act)>; 6] {
+        let [first, second] = &mut self.on_disconnected;
+        [
+            &mut self.on_start,
+            &mut self.on_request,
+            &mut self.on_response,
+            &mut self.on_established,
+            first,
+            second,
+        ]
+    }
+
     /// Reads a plan that mostly connects.
     pub(crate) fn read(script: &mut Script<'_>) -> Self {
         let mut plan = Self::connect();
@@ -69,16 +82,7 @@ impl Plan {
         if plan.is_resolution {
             plan.on_request = vec![(0, Act::Answer)];
         }
-        let [first, second] = &mut plan.on_disconnected;
-        let reactions = [
-            &mut plan.on_start,
-            &mut plan.on_request,
-            &mut plan.on_response,
-            &mut plan.on_established,
-            first,
-            second,
-        ];
-        for acts in reactions {
+        for acts in plan.reactions() {
             for _ in 0..script.byte() % 3 {
                 // At once, or in the time of a few datagrams, or of timers.
                 let pause = script.pick(&[0, 0, 1, 2, 3, 500, 3000, 9000, 80_000]);

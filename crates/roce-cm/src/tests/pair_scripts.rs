@@ -206,16 +206,7 @@ fn check_peer_of_the_end(pair: &mut Pair) {
 fn deaths() -> Vec<(&'static str, Plan)> {
     let mut plans = destructions();
     for (_, plan) in &mut plans {
-        let [first, second] = &mut plan.on_disconnected;
-        let reactions = [
-            &mut plan.on_start,
-            &mut plan.on_request,
-            &mut plan.on_response,
-            &mut plan.on_established,
-            first,
-            second,
-        ];
-        for (_, act) in reactions.into_iter().flatten() {
+        for (_, act) in plan.reactions().into_iter().flatten() {
             if *act == Act::Destroy {
                 *act = Act::Die;
             }

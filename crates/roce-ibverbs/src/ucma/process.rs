@@ -96,11 +96,9 @@ impl Process {
                 cookies: Cookies::default(),
                 state: Mutex::default(),
             }));
-            match CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
-                // What is open when the process ends, the devices end.
-                Ok(_) => {}
+            if CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: from `Box::into_raw` above, and no other thread has seen it.
-                Err(_) => drop(unsafe { Box::from_raw(new) }),
+                drop(unsafe { Box::from_raw(new) });
             }
         }
     }

@@ -164,11 +164,10 @@ impl Driver {
 
     /// Makes the interface a member of a multicast group, as long as the result lives.
     pub(crate) fn join(&self, group: IpAddr) -> io::Result<MulticastMembership> {
-        let ended = || io::Error::other("the monitor thread has ended");
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         // The caller waits for the reply, unless it has panicked.
         self.join_later(group, move |membership| drop(reply.send(membership)));
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+        answer.recv().unwrap_or_else(|_| Err(io::Error::other("the monitor thread has ended")))
     }
 
     /// As [`join`](Self::join), without waiting: the monitor thread calls `joined`.
