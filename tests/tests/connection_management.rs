@@ -88,7 +88,7 @@ impl ManagedHost {
         match self.agent.handle_datagram(self.now, addresses, &datagram) {
             Disposition::Handled => {}
             Disposition::Stray => self.agent.answer_stray(addresses, &datagram),
-            Disposition::Dropped(reason) => panic!("dropped: {reason:?}"),
+            other => panic!("not for this host: {other:?}"),
         }
     }
 

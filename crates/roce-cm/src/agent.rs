@@ -96,13 +96,18 @@ impl Agent {
     ) -> Disposition {
         let tables = &mut self.tables;
         tables.outputs.counters.received += 1;
-        let result = CmDatagram::decode(datagram)
-            .map_err(|error| DropReason::from(error).into())
-            .and_then(|datagram| handle(tables, now, addresses, &datagram));
-        let disposition = result.err().unwrap_or(Disposition::Handled);
+        let disposition = match CmDatagram::decode(datagram) {
+            Ok(datagram) => match handle(tables, now, addresses, &datagram) {
+                Ok(()) => Disposition::Handled,
+                Err(Disposition::Stray) => tables.pass_on(now, &datagram.message),
+                Err(disposition) => disposition,
+            },
+            Err(error) => DropReason::from(error).into(),
+        };
         match disposition {
             Disposition::Handled => {}
             Disposition::Stray => tables.outputs.counters.stray += 1,
+            Disposition::Foreign => tables.outputs.counters.foreign += 1,
             Disposition::Dropped(reason) => tables.outputs.counters.count_drop(reason),
         }
         disposition
@@ -146,6 +151,11 @@ impl Agent {
             _ => return,
         };
         self.tables.outputs.send(addresses, 0, reply);
+    }
+
+    /// Notes that a datagram that was [`Disposition::Stray`] is not looked at, because too many wait.
+    pub fn drop_stray(&mut self) {
+        self.tables.outputs.counters.count_drop(DropReason::Strays);
     }
 
     /// Returns a datagram to send, if one waits. At most 8192 wait.

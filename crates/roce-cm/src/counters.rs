@@ -51,6 +51,8 @@ drop_reasons! {
     BacklogFull = "cm_drop_backlog_full",
     /// Too many requests wait for the program's answer; the peer repeats the request.
     RequestsFull = "cm_drop_requests_full",
+    /// Too many [strays](crate::Disposition::Stray); the peers repeat them.
+    Strays = "cm_stray_dropped",
 }
 
 impl From<ManagementError> for DropReason {
@@ -109,8 +111,12 @@ counters! {
     stale = "cm_stale",
     /// REQs refused for what they say: addresses, path MTU, service.
     refused = "cm_refused",
-    /// Datagrams left to another agent of the host: see [`Disposition::Stray`](crate::Disposition).
+    /// Datagrams left to another agent of the host, to be answered unless one takes them: see
+    /// [`Disposition::Stray`](crate::Disposition).
     stray = "cm_stray",
+    /// Datagrams left to another agent of the host, that are not answered: see
+    /// [`Disposition::Foreign`](crate::Disposition).
+    foreign = "cm_foreign",
     /// Replies no longer kept, since there were too many: a repeated request becomes a new one.
     kept_reply_dropped = "cm_kept_reply_dropped",
     /// Timewaits ended early, since there were too many.

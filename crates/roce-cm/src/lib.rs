@@ -87,6 +87,7 @@ mod record;
 mod request_checks;
 mod resolution;
 mod services;
+mod stray_limit;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -101,8 +102,8 @@ pub use error::AgentError;
 pub use event::{ConnectRequest, ConnectResponse, Event, ServiceRequest, ServiceResponse};
 pub use identifier::COUNTED_ID_BITS;
 pub use limits::{
-    KEPT_ANSWER_TIME, KEPT_REJECT_TIME, MAX_BACKLOG, MAX_KEPT_REPLIES, MAX_REQUESTS, MAX_TIMEWAITS,
-    MAX_TRANSMITS,
+    KEPT_ANSWER_TIME, KEPT_REJECT_TIME, MAX_BACKLOG, MAX_KEPT_REPLIES, MAX_REQUESTS,
+    MAX_STRAYS_AT_ONCE, MAX_TIMEWAITS, MAX_TRANSMITS, STRAY_INTERVAL,
 };
 pub use listener::ListenerHandle;
 pub use outputs::Transmit;

@@ -12,6 +12,10 @@ pub const MAX_TIMEWAITS: usize = 65_536;
 pub const MAX_TRANSMITS: usize = 8192;
 /// Requests of one listener that wait to be taken by [`Agent::poll_event`](crate::Agent::poll_event).
 pub const MAX_BACKLOG: u32 = 1024;
+/// Strays that an agent passes on at once, after a while without.
+pub const MAX_STRAYS_AT_ONCE: u32 = 64;
+/// Time for which an agent passes on one stray in a flood: 1000 a second.
+pub const STRAY_INTERVAL: Duration = Duration::from_millis(1);
 /// Time that the answer to a SIDR_REQ is kept after it was sent, or sent again: longer than the peer
 /// repeats its request.
 pub const KEPT_ANSWER_TIME: Duration = Duration::from_secs(70);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use roce_wire::Psn;
-use roce_wire::management::{CommunicationId, RejectReason};
+use roce_wire::management::{CmMessage, CommunicationId, RejectReason};
 
 use crate::addresses::DatagramAddresses;
 use crate::config::AgentConfig;
@@ -21,6 +21,7 @@ use crate::messages;
 use crate::outputs::{Bytes, Outputs};
 use crate::random::Random;
 use crate::resolution::{Resolution, ServiceKey};
+use crate::stray_limit::StrayLimit;
 use crate::timers::{Timers, wait_of};
 
 /// Everything that an agent knows.
@@ -47,6 +48,7 @@ pub(crate) struct Tables {
     pub(crate) unanswered_requests: usize,
     /// Connections whose record is to be written, if the owner keeps records.
     pub(crate) changed: BTreeSet<CommunicationId>,
+    pub(crate) stray_limit: StrayLimit,
     pub(crate) outputs: Outputs,
 }
 
@@ -69,6 +71,7 @@ impl Tables {
             timewaits: Timers::new(),
             unanswered_requests: 0,
             changed: BTreeSet::new(),
+            stray_limit: StrayLimit::default(),
             outputs: Outputs::default(),
         }
     }
@@ -116,6 +119,19 @@ impl Tables {
                 Err(DropReason::WrongSource.into())
             }
             Some(_) => Ok(local_id),
+        }
+    }
+
+    /// Returns what becomes of a message that no connection and no listener of this agent takes.
+    pub(crate) fn pass_on(&mut self, now: Duration, message: &CmMessage) -> Disposition {
+        match message {
+            CmMessage::Req(_) | CmMessage::SidrReq(_) | CmMessage::Dreq(_) => {
+                match self.stray_limit.admits(now) {
+                    true => Disposition::Stray,
+                    false => DropReason::Strays.into(),
+                }
+            }
+            _ => Disposition::Foreign,
         }
     }
 

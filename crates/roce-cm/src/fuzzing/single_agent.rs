@@ -11,8 +11,8 @@ use super::datagrams;
 use super::events::{Seen, SeenEvents};
 use crate::{
     AcceptParameters, Agent, AgentConfig, AgentUsage, ConnectParameters, ConnectionAddresses,
-    DatagramAddresses, Disposition, ListenParameters, RejectParameters, ResolveParameters,
-    ServiceAnswer,
+    DatagramAddresses, Disposition, DropReason, ListenParameters, RejectParameters,
+    ResolveParameters, ServiceAnswer,
 };
 
 const BACKLOG: u32 = 4;
@@ -77,14 +77,14 @@ impl Run<'_> {
         match self.agent.handle_datagram(self.now, addresses, &bytes) {
             Disposition::Handled => self.handled += 1,
             Disposition::Stray => self.agent.answer_stray(addresses, &bytes),
+            Disposition::Foreign => {}
             Disposition::Dropped(_) => assert_eq!(self.dropped(), dropped + 1),
         }
         assert!(self.take_transmits() <= 2);
     }
 
     fn dropped(&self) -> u64 {
-        let counters = self.agent.counters().iter();
-        counters.filter(|(name, _)| name.starts_with("cm_drop_")).map(|(_, count)| count).sum()
+        DropReason::ALL.iter().map(|reason| self.agent.counters().dropped(*reason)).sum()
     }
 
     fn wait(&mut self) {
@@ -186,6 +186,7 @@ impl Run<'_> {
         assert_eq!(self.agent.usage(), expected);
         assert_eq!(self.agent.poll_event(), None);
         let counters = self.agent.counters();
-        assert_eq!(counters.received, self.handled + counters.stray + self.dropped());
+        let left = counters.stray + counters.foreign;
+        assert_eq!(counters.received, self.handled + left + self.dropped());
     }
 }

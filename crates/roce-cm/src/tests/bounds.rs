@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use roce_wire::Qpn;
 use roce_wire::management::{
-    CmDatagram, CmMessage, CmaHeader, CommunicationId, Dreq, PortSpace, Req, ServiceId, SidrReq,
+    CmDatagram, CmMessage, CmaHeader, CommunicationId, Drep, Dreq, PortSpace, Req, ServiceId,
+    SidrReq,
 };
 
 use crate::{
-    AcceptParameters, Agent, AgentConfig, DatagramAddresses, Disposition, DropReason, Event,
-    KEPT_ANSWER_TIME, ListenParameters, MAX_KEPT_REPLIES, MAX_REQUESTS, MAX_TIMEWAITS,
-    MAX_TRANSMITS, RejectParameters, ServiceAnswer,
+    AcceptParameters, Agent, AgentConfig, AgentUsage, COUNTED_ID_BITS, DatagramAddresses,
+    Disposition, DropReason, Event, KEPT_ANSWER_TIME, ListenParameters, MAX_KEPT_REPLIES,
+    MAX_REQUESTS, MAX_STRAYS_AT_ONCE, MAX_TIMEWAITS, MAX_TRANSMITS, RejectParameters,
+    STRAY_INTERVAL, ServiceAnswer,
 };
 
 const NOW: Duration = Duration::ZERO;
@@ -220,4 +222,69 @@ fn datagrams_that_wait_to_be_sent_are_bounded() {
     assert_eq!(std::iter::from_fn(|| agent.poll_transmit()).count(), MAX_TRANSMITS);
     assert_eq!(agent.counters().sent, MAX_TRANSMITS as u64);
     assert!(!agent.has_transmit());
+}
+
+/// A message of this kind that nothing of the agent takes: to another port, or another process's connection.
+fn strays(number: u32) -> [CmMessage; 3] {
+    let (CmMessage::Req(req), CmMessage::SidrReq(sidr_req)) = (req(number), sidr_req(number))
+    else {
+        unreachable!()
+    };
+    let foreign = CommunicationId(0x123 << COUNTED_ID_BITS | number);
+    [
+        CmMessage::Req(Req { service_id: ServiceId::from_port(PortSpace::TCP, 8), ..req }),
+        CmMessage::SidrReq(SidrReq {
+            service_id: ServiceId::from_port(PortSpace::UDP, 8),
+            ..sidr_req
+        }),
+        CmMessage::Dreq(Dreq {
+            local_id: CommunicationId(number),
+            remote_id: foreign,
+            ..Dreq::default()
+        }),
+    ]
+}
+
+#[test]
+fn a_flood_of_strays_is_answered_at_a_bounded_rate_and_the_rest_is_counted() {
+    for kind in 0..3 {
+        let mut agent = agent(0);
+        let (mut answered, mut dropped) = (0, 0);
+        // Five seconds with 4000 a second.
+        for number in 0..20_000 {
+            let now = Duration::from_micros(250) * number;
+            let message = strays(number).into_iter().nth(kind).unwrap();
+            let datagram = CmDatagram { transaction: 1, message }.encode();
+            match agent.handle_datagram(now, addresses(), &datagram) {
+                Disposition::Stray => agent.answer_stray(addresses(), &datagram),
+                Disposition::Dropped(DropReason::Strays) => dropped += 1,
+                other => panic!("{other:?}"),
+            }
+            while agent.poll_transmit().is_some() {
+                answered += 1;
+            }
+        }
+        let most = 5 * (Duration::from_secs(1).as_micros() / STRAY_INTERVAL.as_micros()) as u64;
+        assert_eq!(answered, most + u64::from(MAX_STRAYS_AT_ONCE) - 1);
+        assert_eq!(answered + dropped, 20_000);
+        let counters = agent.counters();
+        assert_eq!((counters.stray, counters.dropped(DropReason::Strays)), (answered, dropped));
+        assert!(counters.iter().any(|it| it == ("cm_stray_dropped", dropped)));
+        let left = AgentUsage { listeners: 2, ..AgentUsage::default() };
+        assert_eq!(agent.usage(), left, "nothing is kept of them");
+    }
+}
+
+#[test]
+fn what_no_process_answers_counts_apart_and_leaves_the_limit_to_what_may_be_answered() {
+    let mut agent = agent(0);
+    for number in 0..1000 {
+        let remote_id = CommunicationId(0x123 << COUNTED_ID_BITS | number);
+        let drep = Drep { remote_id, ..Drep::default() };
+        assert_eq!(handle(&mut agent, CmMessage::Drep(drep)), Disposition::Foreign);
+    }
+    let [req, ..] = strays(1);
+    assert_eq!(handle(&mut agent, req), Disposition::Stray);
+    assert_eq!((agent.counters().foreign, agent.counters().stray), (1000, 1));
+    assert!(agent.poll_transmit().is_none());
 }

@@ -369,7 +369,7 @@ fn a_rej_of_reason_4_finds_the_connection_by_the_guid_of_its_sender() {
     let mut rej = Rej { local_id: PEER, reason: RejectReason::TIMEOUT, ..Rej::default() };
     // Another device's connection of the same number.
     rej.info[..8].copy_from_slice(&3_u64.to_be_bytes());
-    assert_eq!(handle(&mut agent, CmMessage::Rej(rej)), Disposition::Stray);
+    assert_eq!(handle(&mut agent, CmMessage::Rej(rej)), Disposition::Foreign);
     rej.info[..8].copy_from_slice(&2_u64.to_be_bytes());
     assert_eq!(handle(&mut agent, CmMessage::Rej(rej)), Disposition::Handled);
     let Some(Event::Rejected { id: rejected, reason, .. }) = agent.poll_event() else { panic!() };
@@ -506,7 +506,7 @@ fn messages_of_other_hosts_other_agents_and_alternate_paths_are_dropped() {
     let dropped = agent.handle_datagram(NOW, other, &datagram);
     assert_eq!(dropped, Disposition::Dropped(DropReason::WrongSource));
     let foreign = rep(CommunicationId(id.0 | 1 << 31));
-    assert_eq!(handle(&mut agent, CmMessage::Rep(foreign)), Disposition::Stray);
+    assert_eq!(handle(&mut agent, CmMessage::Rep(foreign)), Disposition::Foreign);
     let unknown = rep(CommunicationId(id.0 ^ 1));
     let dropped = Disposition::Dropped(DropReason::UnknownId);
     assert_eq!(handle(&mut agent, CmMessage::Rep(unknown)), dropped);
@@ -514,7 +514,7 @@ fn messages_of_other_hosts_other_agents_and_alternate_paths_are_dropped() {
     assert_eq!(handle(&mut agent, CmMessage::Lap(Lap::default())), dropped);
     let dropped = agent.handle_datagram(NOW, addresses(), &[0; 255]);
     assert_eq!(dropped, Disposition::Dropped(DropReason::Length));
-    let names = ["cm_drop_wrong_source", "cm_drop_unknown_id", "cm_drop_length", "cm_stray"];
+    let names = ["cm_drop_wrong_source", "cm_drop_unknown_id", "cm_drop_length", "cm_foreign"];
     for name in names {
         assert!(agent.counters().iter().any(|it| it == (name, 1)), "{name}");
     }

@@ -192,7 +192,7 @@ impl Management {
                 == Disposition::Stray
                 && !self.port.push_stray(StrayDatagram { addresses, datagram: datagram.payload })
             {
-                parts.drop_for("cm_stray_dropped", 1);
+                self.agent.drop_stray();
             }
         }
         if self.agent.poll_timeout().is_some_and(|at| at <= time) {
