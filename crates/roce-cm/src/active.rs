@@ -88,13 +88,14 @@ pub(crate) fn handle_rep(
         return handle_repeated(tables, id);
     }
     let key = RemoteKey { ca_guid: rep.local_ca_guid, id: rep.local_id };
-    if tables.remote_names.by_id(key).is_some() {
+    if tables.remote_names.by_id(addresses.remote, key).is_some() {
         return Err(DropReason::Duplicate.into());
     }
     //= rule cm-stale-rep: cm.c: cm_rep_handler
     //# A REP from a queue pair that is the peer's in a live connection is rejected with the reason
-    //# 10, and the old connection is ended with DREQ.
-    if let Some(old) = tables.remote_names.by_queue_pair(rep.local_ca_guid, rep.local_qpn) {
+    //# 10, and the old connection is ended with DREQ. (The kernel does not compare the addresses.)
+    let names = &tables.remote_names;
+    if let Some(old) = names.by_queue_pair(addresses.remote, rep.local_ca_guid, rep.local_qpn) {
         tables.outputs.counters.stale += 1;
         let stale = RejectReason::STALE_CONNECTION;
         let reply = messages::rej_of_rep(transaction, rep.local_id, rep.remote_id, stale);
@@ -103,7 +104,7 @@ pub(crate) fn handle_rep(
         return Ok(());
     }
     tables.stop_resending(id);
-    tables.remote_names.insert(key, rep.local_qpn, id);
+    tables.remote_names.insert(addresses.remote, key, rep.local_qpn, id);
     let life_time = tables.config.packet_life_time;
     if let Some(it) = tables.connections.get_mut(&id) {
         it.state = State::RepReceived;

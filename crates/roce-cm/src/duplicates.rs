@@ -1,6 +1,7 @@
 //! Which requests are known: by communication id, by queue pair, and by reply.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use roce_wire::Qpn;
@@ -17,10 +18,13 @@ pub(crate) struct RemoteKey {
 }
 
 /// The connections by what their peers call them.
+///
+/// Names count only with the peer's address. A GUID follows from a MAC address, so that every neighbour knows
+/// it, and devices in two network namespaces may have the same.
 #[derive(Debug)]
 pub(crate) struct RemoteNames {
-    ids: BTreeMap<RemoteKey, CommunicationId>,
-    queue_pairs: BTreeMap<(u64, Qpn), CommunicationId>,
+    ids: BTreeMap<(IpAddr, RemoteKey), CommunicationId>,
+    queue_pairs: BTreeMap<(IpAddr, u64, Qpn), CommunicationId>,
 }
 
 impl RemoteNames {
@@ -28,32 +32,43 @@ impl RemoteNames {
         Self { ids: BTreeMap::new(), queue_pairs: BTreeMap::new() }
     }
 
-    /// Returns the connection that the peer calls `key`.
-    pub(crate) fn by_id(&self, key: RemoteKey) -> Option<CommunicationId> {
-        self.ids.get(&key).copied()
+    /// Returns the connection that the peer at this address calls `key`.
+    pub(crate) fn by_id(&self, peer: IpAddr, key: RemoteKey) -> Option<CommunicationId> {
+        self.ids.get(&(peer, key)).copied()
     }
 
-    /// Returns the live connection with this queue pair of this device.
-    pub(crate) fn by_queue_pair(&self, ca_guid: u64, qpn: Qpn) -> Option<CommunicationId> {
-        self.queue_pairs.get(&(ca_guid, qpn)).copied()
+    /// Returns the live connection with this queue pair of this device of the peer.
+    pub(crate) fn by_queue_pair(
+        &self,
+        peer: IpAddr,
+        ca_guid: u64,
+        qpn: Qpn,
+    ) -> Option<CommunicationId> {
+        self.queue_pairs.get(&(peer, ca_guid, qpn)).copied()
     }
 
-    pub(crate) fn insert(&mut self, key: RemoteKey, qpn: Qpn, id: CommunicationId) {
-        self.ids.insert(key, id);
-        self.queue_pairs.insert((key.ca_guid, qpn), id);
+    pub(crate) fn insert(&mut self, peer: IpAddr, key: RemoteKey, qpn: Qpn, id: CommunicationId) {
+        self.ids.insert((peer, key), id);
+        self.queue_pairs.insert((peer, key.ca_guid, qpn), id);
     }
 
     /// Removes the peer's name of the connection `id`.
-    pub(crate) fn remove_id(&mut self, key: RemoteKey, id: CommunicationId) {
-        if self.by_id(key) == Some(id) {
-            self.ids.remove(&key);
+    pub(crate) fn remove_id(&mut self, peer: IpAddr, key: RemoteKey, id: CommunicationId) {
+        if self.by_id(peer, key) == Some(id) {
+            self.ids.remove(&(peer, key));
         }
     }
 
     /// Removes the peer's queue pair, unless another connection than `id` has it by now.
-    pub(crate) fn remove_queue_pair(&mut self, ca_guid: u64, qpn: Qpn, id: CommunicationId) {
-        if self.by_queue_pair(ca_guid, qpn) == Some(id) {
-            self.queue_pairs.remove(&(ca_guid, qpn));
+    pub(crate) fn remove_queue_pair(
+        &mut self,
+        peer: IpAddr,
+        ca_guid: u64,
+        qpn: Qpn,
+        id: CommunicationId,
+    ) {
+        if self.by_queue_pair(peer, ca_guid, qpn) == Some(id) {
+            self.queue_pairs.remove(&(peer, ca_guid, qpn));
         }
     }
 

@@ -146,7 +146,7 @@ fn find_rejected(
         return Err(DropReason::UnknownId.into());
     };
     let key = RemoteKey { ca_guid: u64::from_be_bytes(*guid), id: rej.local_id };
-    let Some(id) = tables.remote_names.by_id(key) else {
+    let Some(id) = tables.remote_names.by_id(addresses.remote, key) else {
         // The sender knows no id of ours: another agent of this host may have the connection.
         return Err(Disposition::Stray);
     };

@@ -30,7 +30,7 @@ pub(crate) fn end(tables: &mut Tables, now: Duration, record: &ConnectionRecord)
         return;
     }
     if let (Some(remote), Some(qpn)) = (record.remote, record.remote_qpn) {
-        tables.remote_names.insert(remote, qpn, id);
+        tables.remote_names.insert(record.addresses.remote, remote, qpn, id);
     }
     let is_passive = matches!(record.state, State::ReqReceived | State::RepSent);
     let connection = Connection {

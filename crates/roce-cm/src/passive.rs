@@ -34,7 +34,7 @@ pub(crate) fn handle_req(
 ) -> Result<(), Disposition> {
     let key = RemoteKey { ca_guid: req.local_ca_guid, id: req.local_id };
     let traffic_class = req.primary_traffic_class;
-    if let Some(id) = tables.remote_names.by_id(key) {
+    if let Some(id) = tables.remote_names.by_id(addresses.remote, key) {
         return handle_repeated(tables, id);
     }
     if let Some(reply) = tables.kept_rejects.repeat(now, (key, transaction)) {
@@ -45,8 +45,9 @@ pub(crate) fn handle_req(
     }
     //= rule cm-stale: cm.c: cm_match_req
     //# A REQ from a queue pair that is the peer's in a live connection is rejected with the reason
-    //# 10, and the old connection is ended with DREQ.
-    if let Some(old) = tables.remote_names.by_queue_pair(req.local_ca_guid, req.local_qpn) {
+    //# 10, and the old connection is ended with DREQ. (The kernel does not compare the addresses.)
+    let names = &tables.remote_names;
+    if let Some(old) = names.by_queue_pair(addresses.remote, req.local_ca_guid, req.local_qpn) {
         tables.outputs.counters.stale += 1;
         let reply = messages::rej_of_req(transaction, req.local_id, RejectReason::STALE_CONNECTION);
         tables.outputs.send(addresses, traffic_class, reply);
@@ -114,7 +115,7 @@ fn add_request(
     };
     tables.listeners.add_waiting(listener);
     tables.unanswered_requests += 1;
-    tables.remote_names.insert(key, req.local_qpn, id);
+    tables.remote_names.insert(addresses.remote, key, req.local_qpn, id);
     let rq_psn = tables.new_psn();
     let connection = Connection {
         role: Role::Passive,

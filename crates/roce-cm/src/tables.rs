@@ -234,7 +234,7 @@ impl Tables {
         it.sent = None;
         it.state = State::Timewait;
         if let (Some(remote), Some(qpn)) = (it.remote, it.remote_qpn) {
-            self.remote_names.remove_queue_pair(remote.ca_guid, qpn, id);
+            self.remote_names.remove_queue_pair(it.addresses.remote, remote.ca_guid, qpn, id);
         }
         self.timewaits.set(id, now + it.timewait());
         self.note_change(id);
@@ -268,9 +268,10 @@ impl Tables {
         it.sent = None;
         it.state = State::Idle;
         if let Some(remote) = it.remote {
-            self.remote_names.remove_id(remote, id);
+            let peer = it.addresses.remote;
+            self.remote_names.remove_id(peer, remote, id);
             if let Some(qpn) = it.remote_qpn {
-                self.remote_names.remove_queue_pair(remote.ca_guid, qpn, id);
+                self.remote_names.remove_queue_pair(peer, remote.ca_guid, qpn, id);
             }
             if it.role == Role::Passive && !it.is_confirmed {
                 let stale = RejectReason::STALE_CONNECTION;

@@ -2,8 +2,10 @@
 
 mod bounds;
 mod corpora;
+mod damaged_datagrams;
 mod pair_scripts;
 mod records;
 mod rxe_bytes;
 mod shared_addresses;
 mod single_messages;
+mod stages;
