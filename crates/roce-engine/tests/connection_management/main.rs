@@ -1,0 +1,7 @@
+//! Connection management in engines, in virtual time.
+
+mod damaged_frames;
+mod exchanges;
+mod floods;
+mod forged;
+mod host;
