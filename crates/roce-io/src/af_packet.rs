@@ -69,7 +69,7 @@ impl AfPacket {
             let name = interface.name.clone();
             move |source| OpenError::Os { name, step, source }
         };
-        let socket = match Socket::new(Domain::PACKET, Type::RAW, None) {
+        let socket = match sys::socket::open(Domain::PACKET, Type::RAW, None) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(OpenError::NotPermitted { name: interface.name });

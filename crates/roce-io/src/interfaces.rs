@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Type};
 
 use crate::sys;
 
@@ -110,7 +110,7 @@ impl InterfaceKind {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    let socket = sys::socket::open(Domain::IPV4, Type::DGRAM, None)?;
     sys::interface::disable_transmit_offload(socket.as_fd(), interface)
 }
 
@@ -128,7 +128,7 @@ pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
 /// The kernel's error if it gives no socket for the queries.
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     // Any socket will do: it only selects the network namespace.
-    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
     let listed = pnet_datalink::interfaces();
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }

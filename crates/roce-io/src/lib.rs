@@ -40,6 +40,7 @@ mod multicast_membership;
 mod pcap_writer;
 mod port_reservation;
 mod segmenter;
+pub mod sockets;
 mod sys;
 mod vnet_hdr;
 

@@ -78,7 +78,7 @@ impl PortReservation {
 
 fn reserve(address: SocketAddr, whole_trains: bool) -> Result<Socket, (&'static str, io::Error)> {
     let at = |step| move |error| (step, error);
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+    let socket = sys::socket::open(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
         .map_err(at("opening a socket"))?;
     if address.is_ipv6() {
         socket.set_only_v6(true).map_err(at("keeping to IPv6"))?;

@@ -6,7 +6,7 @@
 pub(crate) mod notifications;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 use roce_engine::{Flow, Neighbour};
+use roce_io::sockets;
 use roce_wire::{MacAddr, ROCE_V2_PORT};
 
 use crate::engine_lock::assert_not_held as assert_engine_unlocked;
@@ -78,6 +79,7 @@ const DSCP_MASK: u8 = 0xfc;
 
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
+        // Unlike those of `roce_io::sockets` it may come from another library's `socket`: none takes netlink.
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
@@ -270,7 +272,7 @@ pub(crate) fn send_discarded(interface: u32, name: &str, flow: &Flow) -> io::Res
         }
         other => SocketAddr::new(other, port),
     };
-    let socket = UdpSocket::bind(scoped(flow.source, 0))?;
+    let socket = sockets::bind_udp(scoped(flow.source, 0))?;
     // For the case that another interface has a better route; before Linux 5.7 it needs CAP_NET_RAW.
     let _refused = setsockopt(&socket, sockopt::BindToDevice, &name.into());
     socket.send_to(&[], scoped(flow.destination, DISCARD_PORT)).map(|_sent| ())

@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 
 use rand::Rng;
+use roce_io::sockets::bind_abstract;
 use roce_wire::Qpn;
 
 use crate::fork;
@@ -110,8 +110,7 @@ impl Block {
         // From a random start every block is tried once.
         let start = random.random_range(1..BLOCKS);
         for number in (start..BLOCKS).chain(1..start) {
-            let name = SocketAddr::from_abstract_name(block_name(number))?;
-            match UnixDatagram::bind_addr(&name) {
+            match bind_abstract(&block_name(number)) {
                 Ok(socket) => {
                     let next = random.random_range(0..1 << BLOCK_BITS);
                     return Ok(Self { number, next, _name: socket });

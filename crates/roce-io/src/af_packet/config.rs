@@ -1,8 +1,8 @@
 //! The configuration of a device over a packet socket.
 
-use std::{io, net::UdpSocket, os::fd::AsFd};
+use std::{io, net::Ipv4Addr, os::fd::AsFd};
 
-use crate::{Filter, error::OpenError, sys, vnet_hdr};
+use crate::{Filter, error::OpenError, sockets, sys, vnet_hdr};
 
 /// Configuration of an [`AfPacket`](crate::AfPacket).
 ///
@@ -136,7 +136,7 @@ pub fn probe_max_segments() -> usize {
 /// Returns true if a UDP socket can send itself `count` segments of one byte at once: the kernel
 /// has one limit for UDP and packet sockets.
 fn takes_segments(count: usize) -> io::Result<bool> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let socket = sockets::bind_udp((Ipv4Addr::LOCALHOST, 0).into())?;
     sys::socket::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 1)?;
     match socket.send_to(&vec![0; count], socket.local_addr()?) {
         Ok(_) => Ok(true),

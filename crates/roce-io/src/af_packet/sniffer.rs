@@ -35,7 +35,7 @@ impl Sniffer {
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let interface = find_interface(name)?;
         let failed = |step| move |source| OpenError::Os { name: name.to_owned(), step, source };
-        let socket = match Socket::new(Domain::PACKET, Type::RAW, None) {
+        let socket = match sys::socket::open(Domain::PACKET, Type::RAW, None) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(OpenError::NotPermitted { name: interface.name });

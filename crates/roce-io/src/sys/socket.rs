@@ -10,15 +10,22 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 /// Opens a socket that a program started by `exec` does not get.
 ///
 /// The system call is made without the C library's function: a library that is loaded before that one may
-/// have a `socket` of its own, as librspreload does, whose result is no descriptor of the kernel's.
+/// have a `socket` of its own, as librspreload does, whose result is no descriptor of the kernel's. The
+/// socket may be given to the C library's other functions, which such libraries pass on.
 pub(crate) fn open(domain: Domain, kind: Type, protocol: Option<Protocol>) -> io::Result<Socket> {
     let protocol = protocol.map_or(0, i32::from);
     let kind = i32::from(kind) | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes any three numbers.
     let fd = unsafe { libc::syscall(libc::SYS_socket, i32::from(domain), kind, protocol) };
     match i32::try_from(fd) {
-        // SAFETY: a new descriptor, which nothing else owns.
-        Ok(fd @ 0..) => Ok(unsafe { Socket::from_raw_fd(fd) }),
+        Ok(fd @ 0..) => {
+            // librspreload looks up the functions that it passes calls on to in `socket`, `fcntl` and some
+            // others, but not in `bind`, `connect`, `setsockopt` or `sendto`, which would jump to address 0.
+            // SAFETY: the command has no argument.
+            unsafe { libc::fcntl(fd, libc::F_GETFD) };
+            // SAFETY: a new descriptor, which nothing else owns.
+            Ok(unsafe { Socket::from_raw_fd(fd) })
+        }
         _ => Err(io::Error::last_os_error()),
     }
 }

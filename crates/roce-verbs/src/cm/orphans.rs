@@ -7,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_cm::ConnectionRecord;
-use roce_io::interfaces;
+use roce_io::{interfaces, sockets::bind_abstract};
 
 use super::connection_file::{read_owner, read_records};
 use super::error::Error;
-use super::port_claim::bind;
 use crate::device::{Device, network_namespace};
 use crate::device_config::DeviceConfig;
 use crate::qpn_allocator::block_name;
@@ -117,7 +116,7 @@ impl Orphans {
         if owner.namespace != network_namespace() {
             return Ok(None);
         }
-        let Ok(name) = bind(&block_name(owner.block)) else { return Ok(None) };
+        let Ok(name) = bind_abstract(&block_name(owner.block)) else { return Ok(None) };
         let records = read_records(path)?;
         fs::remove_file(path)?;
         if records.is_empty() {

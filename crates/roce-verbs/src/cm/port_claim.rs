@@ -7,11 +7,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rand::Rng;
+use roce_io::sockets::{bind_abstract, is_abstract_bound};
 use roce_wire::management::PortSpace;
 
 use super::address;
@@ -109,7 +109,7 @@ impl PortClaim {
     pub(super) fn announce(&mut self) {
         let name = self.name.replacen("roce/cm/", "roce/cm-listening/", 1);
         // What waits for it waits longer.
-        self._listening = bind(&name).ok();
+        self._listening = bind_abstract(&name).ok();
     }
 
     /// Returns address and port.
@@ -130,12 +130,12 @@ impl PortClaim {
                 std::thread::sleep(Duration::from_millis(fork::rng().random_range(1..=5)));
             }
             let name = scope.name(space, address.port());
-            let bound = match bind(&name) {
+            let bound = match bind_abstract(&name) {
                 Ok(bound) => bound,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            if !others.iter().any(|other| exists(&other.name(space, address.port()))) {
+            if !others.iter().any(|other| is_abstract_bound(&other.name(space, address.port()))) {
                 return Ok(Some(Self { address, name, _claim: bound, _listening: None }));
             }
             // The other one may have looked at the same time, and end its own claim.
@@ -153,21 +153,7 @@ pub(super) fn automatic_port() -> u16 {
 pub(super) fn is_claimed(space: PortSpace, port: u16, address: IpAddr) -> bool {
     let scope = Scope::One(address);
     let mut all = scope.overlapping(&[]).into_iter().chain([scope]);
-    all.any(|scope| exists(&scope.name(space, port)))
-}
-
-/// Binds an abstract name.
-pub(super) fn bind(name: &str) -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&UnixAddr::from_abstract_name(name)?)
-}
-
-/// Returns true if an abstract name is bound.
-pub(super) fn exists(name: &str) -> bool {
-    let connect = || {
-        let socket = UnixDatagram::unbound()?;
-        socket.connect_addr(&UnixAddr::from_abstract_name(name)?)
-    };
-    connect().is_ok()
+    all.any(|scope| is_abstract_bound(&scope.name(space, port)))
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@
 use std::os::unix::net::UnixDatagram;
 
 use roce_cm::{COUNTED_ID_BITS, DatagramAddresses};
+use roce_io::sockets::{bind_abstract, is_abstract_bound};
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, ServiceId};
 
-use super::port_claim::{self, bind, exists};
+use super::port_claim;
 use crate::qpn_allocator::block_name;
 
 /// Decides about strays of one interface.
@@ -41,7 +42,7 @@ impl Strays {
             return false;
         }
         if self.name.is_none() {
-            self.name = bind(&format!("roce/cm/stray/{interface}")).ok();
+            self.name = bind_abstract(&format!("roce/cm/stray/{interface}")).ok();
         }
         self.name.is_some()
     }
@@ -52,7 +53,7 @@ fn has_listener(service: ServiceId, addresses: DatagramAddresses) -> bool {
 }
 
 fn has_owner(id: CommunicationId) -> bool {
-    exists(&block_name((id.0 >> COUNTED_ID_BITS) as u16))
+    is_abstract_bound(&block_name((id.0 >> COUNTED_ID_BITS) as u16))
 }
 
 #[cfg(test)]

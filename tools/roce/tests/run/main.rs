@@ -1,6 +1,7 @@
 //! `roce run` (tier 1).
 
 mod faults;
+mod foreign_sockets;
 mod leftovers;
 mod lines;
 mod perftest;

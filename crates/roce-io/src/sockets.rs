@@ -1,0 +1,90 @@
+//! Sockets that no library in the program takes for its own.
+//!
+//! librspreload, which is loaded before the C library, replaces its functions for sockets: `socket` makes a
+//! socket over RDMA, which is no descriptor of the kernel's. Here sockets are made by the system call, for
+//! this process's own needs; see `sys/socket.rs`.
+//!
+//! ```
+//! use roce_io::sockets;
+//!
+//! let name = format!("roce-io/example/{}", std::process::id());
+//! let socket = sockets::bind_abstract(&name)?;
+//! assert!(sockets::is_abstract_bound(&name));
+//! drop(socket);
+//! assert!(!sockets::is_abstract_bound(&name));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use crate::sys::socket::open;
+
+/// Binds a UDP socket to an address of this thread's network namespace.
+///
+/// # Errors
+/// The kernel's, such as that the address is in use.
+pub fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Binds a datagram socket to an abstract name of this thread's network namespace. The name is free again
+/// when the socket, with all its copies in children, is closed.
+///
+/// # Errors
+/// `AddrInUse` if the name is bound; the kernel's otherwise.
+pub fn bind_abstract(name: &str) -> io::Result<UnixDatagram> {
+    let socket = open(Domain::UNIX, Type::DGRAM, None)?;
+    socket.bind(&abstract_address(name)?)?;
+    Ok(socket.into())
+}
+
+/// Returns true if a datagram socket is bound to an abstract name of this thread's network namespace.
+pub fn is_abstract_bound(name: &str) -> bool {
+    let connect = || open(Domain::UNIX, Type::DGRAM, None)?.connect(&abstract_address(name)?);
+    connect().is_ok()
+}
+
+fn abstract_address(name: &str) -> io::Result<SockAddr> {
+    SockAddr::unix(format!("\0{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+
+    use super::*;
+
+    #[test]
+    fn an_abstract_name_is_bound_to_one_socket_at_a_time() {
+        let name = format!("roce-io/sockets/{}", std::process::id());
+        let socket = bind_abstract(&name).unwrap();
+        let bound = socket.local_addr().unwrap();
+        assert_eq!(bound.as_abstract_name(), Some(name.as_bytes()), "the name is that and no more");
+        assert_eq!(bind_abstract(&name).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(is_abstract_bound(&name) && !is_abstract_bound(&name[1..]));
+        drop(socket);
+        assert!(!is_abstract_bound(&name) && bind_abstract(&name).is_ok());
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_refused() {
+        assert!(bind_abstract(&"x".repeat(200)).is_err());
+        assert!(!is_abstract_bound(&"x".repeat(200)));
+    }
+
+    #[test]
+    fn datagrams_pass_between_udp_sockets() {
+        let receiver = bind_udp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let sender = bind_udp("127.0.0.1:0".parse().unwrap()).unwrap();
+        sender.send_to(b"datagram", receiver.local_addr().unwrap()).unwrap();
+        let mut space = [0; 16];
+        assert_eq!(receiver.recv_from(&mut space).unwrap(), (8, sender.local_addr().unwrap()));
+        assert_eq!(&space[..8], b"datagram");
+    }
+}
