@@ -99,6 +99,7 @@ fn sockets(flags: c_int) -> Result<(OwnedFd, OwnedFd), c_int> {
     succeeded(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) })?;
     // SAFETY: new descriptors, which nothing else owns.
     let [of_program, peer] = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let of_program = with_high_number(of_program);
     let fd = of_program.as_raw_fd();
     // The kernel's device is never writable for `poll`; a socket is as long as it takes bytes.
     let smallest: c_int = 1;
@@ -119,6 +120,26 @@ fn sockets(flags: c_int) -> Result<(OwnedFd, OwnedFd), c_int> {
         }
     }
     Ok((of_program, peer))
+}
+
+/// The numbers that a channel gets while one is free: select(2) takes none above.
+const NUMBERS: std::ops::Range<c_int> = 512..1024;
+
+/// Gives a descriptor a number that is higher than those of a program's own.
+///
+/// librspreload, before version 63, has a program that calls select(2) for connections that it has accepted
+/// wait for ever unless the channel's number is above that of the program's descriptor; and librdmacm opens
+/// the channel first. iperf3 is such a program.
+fn with_high_number(socket: OwnedFd) -> OwnedFd {
+    // SAFETY: the command takes an integer.
+    let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, NUMBERS.start) };
+    if fd < 0 {
+        // The program may have so many at most.
+        return socket;
+    }
+    // SAFETY: a new descriptor, which nothing else owns.
+    let copy = unsafe { OwnedFd::from_raw_fd(fd) };
+    if NUMBERS.contains(&fd) { copy } else { socket }
 }
 
 fn succeeded(result: c_int) -> Result<(), c_int> {
@@ -204,5 +225,21 @@ impl EventNotifier for Bell {
     fn removed(&self, count: usize) {
         let mut counts = self.counts();
         counts.events = counts.events.saturating_sub(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channels_number_is_above_those_of_a_program_and_takes_part_in_select() {
+        let (first, _peer) = sockets(libc::O_CLOEXEC).unwrap();
+        let (second, _peer) = sockets(0).unwrap();
+        let numbers = [first.as_raw_fd(), second.as_raw_fd()];
+        assert!(numbers.iter().all(|number| NUMBERS.contains(number)), "{numbers:?}");
+        // SAFETY: the command takes no argument.
+        let flags = numbers.map(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) });
+        assert_eq!(flags, [libc::FD_CLOEXEC, 0], "the flags are those of `open`");
     }
 }
