@@ -57,10 +57,11 @@ fn run(line: &Program) -> Result<(), Fault> {
 fn command(roce: &Path, line: &Program) -> Command {
     let mut command = Command::new(roce);
     command.args(["run", "--local", &line.hosts.to_string(), "--"]);
-    if line.line.contains(';') {
-        command.args(["sh", "-c", line.line]);
+    let commands = line.commands();
+    if commands.contains(';') {
+        command.args(["sh", "-c", &commands]);
     } else {
-        command.args(line.line.split_whitespace());
+        command.args(commands.split_whitespace());
     }
     command
 }

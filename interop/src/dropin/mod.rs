@@ -11,11 +11,13 @@ mod libfabric;
 pub mod local;
 pub mod open_mpi;
 mod perftest;
+mod preloaded_rsockets;
 mod program;
 pub mod pypi;
 pub mod python_suite;
 mod qperf;
 mod rdmacm_utils;
+mod rsockets;
 pub mod rxe;
 mod ucx;
 
@@ -32,6 +34,8 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("perftest", perftest::RXE),
         ("perftest, rdma_cm", perftest::CONNECTED),
         ("rdmacm-utils", rdmacm_utils::PROGRAMS),
+        ("rdmacm-utils, rsockets", rsockets::PROGRAMS),
+        ("librspreload", preloaded_rsockets::PROGRAMS),
         ("qperf", qperf::PROGRAMS),
         ("UCX", ucx::PROGRAMS),
         ("UCX, rdma_cm", ucx::CONNECTED),

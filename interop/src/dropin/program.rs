@@ -8,6 +8,8 @@ pub struct Program {
     /// The line. With two hosts the client's has the server's address appended, or in the place of
     /// `{peer?}`.
     pub line: &'static str,
+    /// Commands of a shell that runs the line behind them.
+    pub before: &'static str,
     /// Private hosts that run it at the same time.
     pub hosts: u8,
     /// What it must do.
@@ -42,7 +44,15 @@ impl Program {
     /// Returns a line of one host that must succeed and print these.
     pub const fn alone(line: &'static str, prints: &'static [&'static str]) -> Self {
         let expects = Expects::Success(prints);
-        Self { group: "", line, hosts: 1, expects, places: Places::Ours, is_quick: false }
+        Self {
+            group: "",
+            line,
+            before: "",
+            hosts: 1,
+            expects,
+            places: Places::Ours,
+            is_quick: false,
+        }
     }
 
     /// Returns a line of a server and a client that must succeed and print these.
@@ -60,6 +70,11 @@ impl Program {
         Self { places: Places::OursAndRxeClient, ..self }
     }
 
+    /// Runs it in a shell, behind these commands, which end with a semicolon.
+    pub const fn behind(self, before: &'static str) -> Self {
+        Self { before, ..self }
+    }
+
     /// Adds it to the quick table.
     pub const fn quick(self) -> Self {
         Self { is_quick: true, ..self }
@@ -73,5 +88,13 @@ impl Program {
     /// Puts it into a table.
     pub const fn of(self, group: &'static str) -> Self {
         Self { group, ..self }
+    }
+
+    /// Returns what is run: the line with the commands before it.
+    pub fn commands(&self) -> String {
+        match self.before {
+            "" => self.line.to_owned(),
+            before => format!("{before} {}", self.line),
+        }
     }
 }

@@ -43,7 +43,7 @@ fn run(world: &World, server: Server, line: &Program) -> Result<(), Fault> {
     let ours = |address: Option<&str>| {
         let mut command = Command::new(&roce);
         command.args(["run", "--dev", &format!("roce0={INTERFACE}"), "--"]);
-        let line = pair::line_of(line.line, address);
+        let line = pair::line_of(&line.commands(), address);
         if line.contains(';') {
             command.args(["sh", "-c", &line]);
         } else {
@@ -52,7 +52,7 @@ fn run(world: &World, server: Server, line: &Program) -> Result<(), Fault> {
         command
     };
     let (ends, text) = repeated(|| {
-        let ends = pair::run(world, server, ours, line.line, LIMIT)?;
+        let ends = pair::run(world, server, ours, &line.commands(), LIMIT)?;
         // Some servers, such as those of READ, print no result.
         let text = ends.each_ref().map(|end| end.text.as_str()).concat();
         Ok((ends, text))
