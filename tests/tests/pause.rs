@@ -7,7 +7,7 @@ use roce_io::{AfPacket, AfPacketConfig, FrameDevice, TxFrame};
 use roce_test_macros::tier1;
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
 use roce_tests::writer::Writer;
-use roce_verbs::{CompletionStatus, ConnectOptions, DeviceConfig};
+use roce_verbs::{CompletionStatus, ConnectOptions, DeviceConfig, environment};
 use roce_wire::{MacAddr, PfcFrame};
 
 const OTHER_END: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -41,15 +41,17 @@ fn class(number: u8) -> ConnectOptions {
     ConnectOptions { traffic_class: number << 5, timeout: 20, ..ConnectOptions::default() }
 }
 
-fn paused(end: &TestDevice) -> u64 {
-    end.device.counter("rcvd_pause_frames").unwrap()
+/// Number of shards, each of which receives and counts every pause frame.
+fn shards() -> u64 {
+    environment::shards().unwrap() as u64
 }
 
-/// Waits until so many pause frames have arrived.
+/// Waits until so many pause frames have arrived at all shards.
 fn wait_for_pauses(end: &TestDevice, count: u64) {
     let deadline = Instant::now() + COMPLETION_TIMEOUT;
-    while paused(end) < count {
-        assert!(Instant::now() < deadline, "{} pause frames", paused(end));
+    let counted = || end.device.counter("rcvd_pause_frames").unwrap();
+    while counted() < count * shards() {
+        assert!(Instant::now() < deadline, "{} pause frames", counted());
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,7 +101,7 @@ fn a_neighbour_on_a_link_of_unknown_rate_pauses_nothing() {
     }
     wait_for_pauses(&left, 10);
     assert_eq!(writer.write(64).0, CompletionStatus::Success);
-    assert_eq!(left.device.counter("ignored_pause_frames").unwrap(), 10);
+    assert_eq!(left.device.counter("ignored_pause_frames").unwrap(), 10 * shards());
     assert_eq!(left.device.counter("resent_pkts").unwrap(), 0);
 }
 
