@@ -1,17 +1,20 @@
-//! A message whose completion the application has seen is acknowledged, whatever it does next.
+//! A message whose completion the application has seen is acknowledged, whatever it does next, and
+//! in front of the reply of a program that sleeps.
 //!
-//! The receiver polls for long enough that ACKs are held until it comes back; then it ends in one
+//! Where it does not reply, the receiver polls for long enough that ACKs are held until it comes back; then it ends in one
 //! of many ways, or never calls again. The sender must be told Success.
 
 use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState, QueuePair, RecvWr,
-    RemoteAddr, SendOperation, SendWr,
+    CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState,
+    QueuePair, RecvWr, RemoteAddr, SendOperation, SendWr,
 };
 
 /// How long the receiver polls before the message comes: far longer than it takes until ACKs are
@@ -155,4 +158,53 @@ fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_
             assert!(began.elapsed() < Duration::from_secs(5), "{context}: exit hangs");
         }
     }
+}
+
+/// Programs with one queue for sends and receives may rely on it, as iSER targets do.
+#[tier1]
+fn a_request_completes_before_the_reply_to_it_of_a_program_that_sleeps_on_its_channel() {
+    const EXCHANGES: u64 = 2000;
+    let cable = Cable::with_mtu(1500);
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let mut right = TestDevice::on(&cable.right, DeviceConfig::default());
+    let channel = right.device.create_completion_channel().unwrap();
+    right.cq = right.device.create_cq(64, Some(&channel)).unwrap();
+    let (here, there) = connect(&left, &right, &ConnectOptions::default());
+    let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
+    let receive = |id, qp: &QueuePair, region: &roce_verbs::MemoryRegion| {
+        qp.post_recv([RecvWr::new(id, [region.sge(..).unwrap()])]).unwrap();
+    };
+    receive(0, &there, &theirs);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answered = 0;
+            right.cq.arm(false);
+            while answered < EXCHANGES {
+                let mut set = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+                let timeout = PollTimeout::try_from(COMPLETION_TIMEOUT).unwrap();
+                assert_eq!(nix::poll::poll(&mut set, timeout), Ok(1), "no report");
+                let _queue = channel.poll();
+                right.cq.arm(false);
+                while let Some(done) = right.cq.poll_one() {
+                    assert_eq!(done.status, CompletionStatus::Success);
+                    if done.operation != CompletionOperation::Recv {
+                        continue;
+                    }
+                    answered += 1;
+                    receive(answered, &there, &theirs);
+                    let reply =
+                        SendWr::new(answered, SendOperation::send(), [theirs.sge(..).unwrap()]);
+                    there.post_send([reply.signaled()]).unwrap();
+                }
+            }
+        });
+        for exchange in 0..EXCHANGES {
+            receive(exchange, &here, &ours);
+            let request = SendWr::new(exchange, SendOperation::send(), [ours.sge(..).unwrap()]);
+            here.post_send([request.signaled()]).unwrap();
+            let order = [left.completion(), left.completion()].map(|done| done.operation);
+            let expected = [CompletionOperation::Send, CompletionOperation::Recv];
+            assert_eq!(order, expected, "exchange {exchange}");
+        }
+    });
 }

@@ -19,9 +19,8 @@ pub trait Consumer {
     /// without entering the queue.
     fn can_bypass(poller: &Self::Queue, handle: CqHandle) -> bool;
 
-    /// Returns true if a completion for `handle` may be held for a while: its caller polls `poller` for
-    /// it, finds nothing else there, and cannot wait for a report.
-    fn can_hold(poller: &Self::Queue, handle: CqHandle) -> bool;
+    /// Returns true if `poller` has a channel: its caller may wait for a report instead of polling.
+    fn has_channel(poller: &Self::Queue) -> bool;
 
     /// Adds a completion to its queue, if that exists.
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed;

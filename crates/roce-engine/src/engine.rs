@@ -226,6 +226,7 @@ impl<C: Consumer> Engine<C> {
             messages: self.endpoint.acks_scheduled().wrapping_sub(due) as usize,
             are_silent: self.endpoint.counters().rdma_recvs == reported,
             queue_pair: self.endpoint.latest_queue_pair(),
+            poller_may_sleep: poller.is_some_and(C::has_channel),
         };
         match self.policy.decide(now, cause, arrivals) {
             Holds::AsBefore => {}
@@ -387,7 +388,9 @@ impl<C: Consumer> Engine<C> {
         cause: Cause,
     ) -> bool {
         let is_awaited = match cause {
-            Cause::Poll => poller.is_some_and(|queue| C::can_hold(queue, handle)),
+            Cause::Poll => {
+                poller.is_some_and(|queue| !C::has_channel(queue) && C::can_bypass(queue, handle))
+            }
             // It runs beside the program, and shows nothing of it.
             Cause::DriverThread => self.policy.silent_reply.due().is_some(),
             _ => false,

@@ -98,8 +98,8 @@ impl Consumer for Objects {
         poller.can_bypass_queue(handle)
     }
 
-    fn can_hold(poller: &completion_queue::Inner, handle: CqHandle) -> bool {
-        poller.can_hold(handle)
+    fn has_channel(poller: &completion_queue::Inner) -> bool {
+        poller.has_channel()
     }
 
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {

@@ -264,7 +264,7 @@ mod tests {
         fn can_bypass((): &(), _: CqHandle) -> bool {
             false
         }
-        fn can_hold((): &(), _: CqHandle) -> bool {
+        fn has_channel((): &()) -> bool {
             false
         }
         fn push(&mut self, _: CqHandle, _: Completion, _: Instant) -> Pushed {

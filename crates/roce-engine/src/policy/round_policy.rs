@@ -1,9 +1,11 @@
 //! Decides what each round holds back: ACKs, and everything else that could leave.
 
+use std::mem;
+
 use roce_transport::Instant;
 use roce_wire::Qpn;
 
-use super::delayed_ack::{DelayedAck, Received};
+use super::delayed_ack::{AckRelease, DelayedAck, Received};
 use super::doorbell::DoorbellCoalescing;
 use super::quick_poll::QuickPollBudget;
 use super::silent_reply::SilentReply;
@@ -52,6 +54,8 @@ pub(crate) struct Arrivals {
     pub(crate) are_silent: bool,
     /// The queue pair that the latest packet came to.
     pub(crate) queue_pair: Option<Qpn>,
+    /// The queue that is polled has a channel, on which the program may sleep.
+    pub(crate) poller_may_sleep: bool,
 }
 
 /// What the rest of a round holds back.
@@ -74,11 +78,13 @@ pub(crate) struct RoundPolicy {
     delayed_ack: DelayedAck,
     pub(crate) silent_reply: SilentReply,
     quick_polls: QuickPollBudget,
+    /// Delayed ACKs leave in front of the next packets, in the same batch.
+    acks_before_send: bool,
     /// Delayed ACKs leave behind the next packets, in the same batch.
     pub(crate) acks_after_send: bool,
     /// The driver thread may delay the ACK of what it receives now.
     may_delay: bool,
-    /// ACKs that were to leave behind a reply are late.
+    /// ACKs that were to leave beside a reply are late.
     is_overdue: bool,
 }
 
@@ -93,22 +99,22 @@ impl RoundPolicy {
         may_mistake_reports: impl FnOnce() -> bool,
     ) -> bool {
         match cause {
-            Cause::Post => false,
+            Cause::Post => mem::take(&mut self.acks_before_send),
             Cause::HeldPosts => {
                 self.doorbells.on_round(now);
-                false
+                mem::take(&mut self.acks_before_send)
             }
             Cause::Poll => {
                 self.silent_reply.on_poll(now);
                 self.quick_polls.on_round(now);
                 self.doorbells.on_round(now);
-                // The batch of the response had no space for them.
-                std::mem::take(&mut self.acks_after_send)
+                // The reply is held, or its batch had no space for them.
+                self.take_acks_with_send()
             }
             Cause::DriverThread => {
                 self.doorbells.on_driver_round(now);
                 self.doorbells.on_round(now);
-                self.is_overdue = std::mem::take(&mut self.acks_after_send);
+                self.is_overdue = self.take_acks_with_send();
                 // Before what arrives disarms the queues.
                 self.may_delay = self.delayed_ack.expects_reply() && !may_mistake_reports();
                 false
@@ -130,27 +136,23 @@ impl RoundPolicy {
     /// Decides what the rest of a round holds, after frames were received.
     #[inline]
     pub(crate) fn decide(&mut self, now: Instant, cause: Cause, arrivals: Arrivals) -> Holds {
-        let Arrivals { frames, messages, are_silent, queue_pair } = arrivals;
+        let Arrivals { frames, messages, are_silent, queue_pair, poller_may_sleep } = arrivals;
         let has_arrived = messages > 0;
         if has_arrived && are_silent {
             self.silent_reply.on_arrival(now, queue_pair);
         }
         // So many frames come from a peer that sends in bulk.
         let is_bulk = frames > MAX_AWAITED_FRAMES;
+        let received = match frames {
+            _ if has_arrived => Received::Messages { has_responses: frames > messages, are_silent },
+            0 => Received::Nothing,
+            _ => Received::Responses,
+        };
         let holds_acks = match cause {
-            Cause::Poll => {
-                let received = match frames {
-                    _ if has_arrived => {
-                        Received::Messages { has_responses: frames > messages, are_silent }
-                    }
-                    0 => Received::Nothing,
-                    _ => Received::Responses,
-                };
-                !is_bulk && self.delayed_ack.on_poll(now, received)
-            }
+            Cause::Poll => !is_bulk && self.delayed_ack.on_poll(now, received, poller_may_sleep),
             Cause::DriverThread => {
                 !is_bulk
-                    && self.delayed_ack.on_driver_round(now, has_arrived, self.may_delay)
+                    && self.delayed_ack.on_driver_round(now, received, self.may_delay)
                     && !self.is_overdue
             }
             _ => return Holds::AsBefore,
@@ -182,19 +184,28 @@ impl RoundPolicy {
     #[inline]
     pub(crate) fn on_send(&mut self, queue_pair: Qpn) {
         self.silent_reply.on_send(queue_pair);
-        self.acks_after_send |= self.delayed_ack.on_send();
+        match self.delayed_ack.on_send() {
+            AckRelease::None => {}
+            AckRelease::InFront => self.acks_before_send = true,
+            AckRelease::Behind => self.acks_after_send = true,
+        }
     }
 
     /// Returns the time at which delayed ACKs are due, if there are any. `last_now` is the time of the
     /// last round or post.
     #[inline]
     pub(crate) fn acks_due(&self, last_now: Instant) -> Option<Instant> {
-        if self.acks_after_send { Some(last_now) } else { self.delayed_ack.due() }
+        let leave_with_send = self.acks_before_send || self.acks_after_send;
+        if leave_with_send { Some(last_now) } else { self.delayed_ack.due() }
+    }
+
+    fn take_acks_with_send(&mut self) -> bool {
+        mem::take(&mut self.acks_before_send) | mem::take(&mut self.acks_after_send)
     }
 
     fn release_acks(&mut self) -> bool {
         self.delayed_ack.on_flush();
-        self.acks_after_send = false;
+        let _were_due = self.take_acks_with_send();
         true
     }
 }
@@ -239,16 +250,22 @@ mod tests {
                     true => Cause::Poll,
                     false => CAUSES[dice.random_range(0..CAUSES.len())],
                 };
+                let leave_in_front = policy.acks_before_send;
                 let releases = policy.begin(now, cause, || dice.random_bool(0.1));
                 if !cause.receives() {
-                    assert_eq!(releases, cause == Cause::Flush);
+                    assert_eq!(releases, cause == Cause::Flush || leave_in_front, "seed {seed}");
                     assert!(!releases || policy.acks_due(now).is_none(), "seed {seed}");
                     continue;
                 }
                 let messages = usize::from(dice.random_bool(0.3));
                 let frames = messages + dice.random_range(0..3);
-                let are_silent = dice.random_bool(0.5);
-                let arrivals = Arrivals { frames, messages, are_silent, queue_pair: None };
+                let arrivals = Arrivals {
+                    frames,
+                    messages,
+                    are_silent: dice.random_bool(0.5),
+                    queue_pair: None,
+                    poller_may_sleep: dice.random_bool(0.3),
+                };
                 let due = match policy.decide(now, cause, arrivals) {
                     Holds::Acks | Holds::All => {
                         held += 1;

@@ -81,8 +81,8 @@ impl Consumer for Queues {
         poller.handle == handle && poller.can_bypass
     }
 
-    fn can_hold(poller: &Polled, handle: CqHandle) -> bool {
-        !poller.has_channel && Self::can_bypass(poller, handle)
+    fn has_channel(poller: &Polled) -> bool {
+        poller.has_channel
     }
 
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {

@@ -195,12 +195,6 @@ impl Inner {
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true if a completion for `handle` may be held while the calling thread polls the
-    /// queue: see [`Consumer::can_hold`](roce_engine::Consumer::can_hold).
-    pub(crate) fn can_hold(&self, handle: CqHandle) -> bool {
-        self.channel.is_none() && self.can_bypass_queue(handle)
-    }
-
     /// Returns true if the next completion, or the next solicited one, is to be reported on a channel
     /// where other queues report, too.
     pub(crate) fn is_armed_beside_others(&self) -> bool {

@@ -45,7 +45,7 @@ impl Consumer for Program {
         false
     }
 
-    fn can_hold((): &(), _: CqHandle) -> bool {
+    fn has_channel((): &()) -> bool {
         false
     }
 
