@@ -7,7 +7,8 @@ use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
 use crate::device_list::ListedDevice;
 
 /// Returns the configuration of a device: capture, faults, congestion
-/// control, link rate, shards, published counters and connections as the environment says.
+/// control, link rate, shards, times of connection management, published counters and connections as the
+/// environment says.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
@@ -46,6 +47,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         capture_at_receiver: environment::is_on(environment::PCAP_AT_RECEIVER),
         counters_each_round: environment::is_on(environment::COUNTERS_EACH_ROUND),
         congestion,
+        connection_timing: environment::connection_timing()?,
         counter_file,
         connection_file,
         link_rate,

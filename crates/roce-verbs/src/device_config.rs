@@ -7,6 +7,7 @@ use roce_io::{FaultConfig, GsoMode, ReceiveMode};
 use roce_transport::EndpointConfig;
 use roce_transport::congestion::CongestionConfig;
 
+use crate::cm;
 use crate::thread_placement::ThreadPlacement;
 use crate::trace::Trace;
 
@@ -77,6 +78,8 @@ pub struct DeviceConfig {
     /// delivers completions: then nothing is missing when the process ends in whatever way. It costs
     /// some microseconds a round.
     pub counters_each_round: bool,
+    /// How long connection management waits for peers. Default: as rdma_cm.
+    pub connection_timing: cm::Timing,
     /// File in which the device writes down its connections, made by connection management, whenever one
     /// begins or ends: [`Orphans`](crate::cm::Orphans) of another process tells their peers if this
     /// process dies. The name gets `.1` or the next number behind it for which there is no file yet.
@@ -103,6 +106,7 @@ impl Default for DeviceConfig {
             shards: 1,
             counter_file: None,
             counters_each_round: false,
+            connection_timing: cm::Timing::default(),
             connection_file: None,
         }
     }

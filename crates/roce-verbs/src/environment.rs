@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cm;
 use crate::device_config::PeersInRun;
 use crate::shard_set::MAX_SHARDS;
 
@@ -60,6 +61,22 @@ pub fn shards() -> Result<usize, String> {
     number.filter(|number| (1..=MAX_SHARDS).contains(number)).ok_or_else(|| {
         format!("{SHARDS}: {value:?} is not a number of shards; set it to 1 to {MAX_SHARDS}, or unset it")
     })
+}
+
+/// How long connection management waits for peers, parsed by [`cm::Timing`].
+pub const CM: &str = "ROCE_CM";
+
+/// Returns what the variable [`CM`] says: the value of
+/// [`DeviceConfig::connection_timing`](crate::DeviceConfig::connection_timing), as rdma_cm has it if the variable
+/// is not set.
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn connection_timing() -> Result<cm::Timing, String> {
+    match std::env::var_os(CM) {
+        None => Ok(cm::Timing::default()),
+        Some(value) => value.to_string_lossy().parse().map_err(|error| format!("{CM}: {error}")),
+    }
 }
 
 /// File to which all packets are added.

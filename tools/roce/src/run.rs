@@ -228,6 +228,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
 
     options.faults.check_ranks(options.local)?;
     environment::shards().map_err(CliError::new)?;
+    environment::connection_timing().map_err(CliError::new)?;
     // That of a rank belongs to the supervisor.
     let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
     let of_supervisor = options.run_folder.as_deref().unwrap_or(Path::new(""));

@@ -139,6 +139,7 @@ mod port_claim;
 mod route;
 mod router;
 mod stray;
+mod timing;
 
 pub use channel::EventChannel;
 pub use error::Error;
@@ -149,6 +150,7 @@ pub use multicast::JoinMode;
 pub use orphans::Orphans;
 pub use parameters::ConnectionParameters;
 pub use route::Route;
+pub use timing::{Timing, TimingError};
 
 pub use roce_cm::{
     AgentError, InitAttributes, ReliableRtrAttributes, ReliableRtsAttributes, RtrAttributes,

@@ -80,6 +80,7 @@ impl Driver {
 
     fn open_queue_pair_1(&self, mut port: Port) -> Result<(), Error> {
         let config = AgentConfig::new(guid_of(self.port().mac()), fork::random(), Vec::new());
+        let config = self.device().config.connection_timing.apply_to(config);
         let mut engine = self.engine()?;
         let (allocated, id_prefix) = {
             let numbers = &mut engine.consumer.numbers;
