@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use roce_interop::dropin::{self, local, open_mpi, pypi, python_suite, rxe};
+use roce_interop::dropin::{self, local, open_mpi, pypi, python_suite, qemu, rxe};
 use roce_interop::matrix::{self, Case};
 use roce_interop::{World, report};
 
@@ -52,6 +52,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     let mut private = local::cases(&programs);
     private.extend(python_suite::cases());
     private.extend(open_mpi::cases());
+    private.extend(qemu::cases(arguments.quick));
     if !arguments.quick {
         private.extend(pypi::cases(&arguments.target));
     }

@@ -5,6 +5,7 @@
 //! [`rxe`] runs one end by `roce run` and the other on the kernel's `rdma_rxe` in the guest.
 
 mod dapl;
+mod device_counter;
 mod folder;
 mod ibverbs_utils;
 mod libfabric;
@@ -15,6 +16,7 @@ mod preloaded_rsockets;
 mod program;
 pub mod pypi;
 pub mod python_suite;
+pub mod qemu;
 mod qperf;
 mod rdmacm_utils;
 mod rsockets;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::device_counter::device_counter;
 use super::folder::Folder;
 use super::local::PrivateHosts;
 use crate::fault::{Fault, expect};
@@ -72,32 +73,10 @@ fn run(packages: &Path, script: &str, transports: &str) -> Result<(), Fault> {
     }
     // Data that took another way, TCP for example, are missing from the device's bytes.
     for rank in ["[0]", "[1]"] {
-        let sent = counter(text, rank, "device_sent_bytes");
+        let sent = device_counter(text, rank, "device_sent_bytes");
         expect(sent >= Some(LENGTH), || {
             format!("{rank} sent {sent:?} bytes on our device: {text}")
         })?;
     }
     Ok(())
-}
-
-/// Returns a counter of a rank.
-fn counter(text: &str, rank: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    lines.find_map(|words| match words[..] {
-        [of, _device, counter, value] if of == rank && counter == name => value.parse().ok(),
-        _ => None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_is_that_of_its_rank() {
-        let text = "[1] roce0 device_sent_bytes   8595934\n[0] roce0 device_sent_bytes  12\nrest";
-        assert_eq!(counter(text, "[0]", "device_sent_bytes"), Some(12));
-        assert_eq!(counter(text, "[1]", "device_sent_bytes"), Some(8_595_934));
-        assert_eq!(counter(text, "[1]", "sent_pkts"), None);
-    }
 }

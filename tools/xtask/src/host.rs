@@ -121,6 +121,7 @@ pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("fi_pingpong"), "libfabric-bin"),
     (Program("mpirun"), "openmpi-bin"),
     (MpiCompiler, "libopenmpi-dev"),
+    (Program("qemu-system-x86_64"), "qemu-system-x86"),
 ];
 
 /// Debian packages of what lays out and packs an installation.
