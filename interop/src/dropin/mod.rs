@@ -6,6 +6,7 @@
 
 mod dapl;
 mod device_counter;
+mod fio;
 mod folder;
 mod ibverbs_utils;
 mod libfabric;
@@ -43,6 +44,7 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("UCX, rdma_cm", ucx::CONNECTED),
         ("libfabric", libfabric::PROGRAMS),
         ("DAPL", dapl::PROGRAMS),
+        ("fio", fio::PROGRAMS),
     ];
     groups
         .into_iter()

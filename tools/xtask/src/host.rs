@@ -122,6 +122,7 @@ pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("mpirun"), "openmpi-bin"),
     (MpiCompiler, "libopenmpi-dev"),
     (Program("qemu-system-x86_64"), "qemu-system-x86"),
+    (Program("fio"), "fio"),
 ];
 
 /// Debian packages of what lays out and packs an installation.
