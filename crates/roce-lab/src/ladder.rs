@@ -134,7 +134,7 @@ impl Ladder {
             question: Some((question.ask.trim().to_owned(), question.answer.trim().to_owned())),
             chunks: run.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
             left_out: 0,
-            hex_psns: false,
+            hex_psns: lesson.capture.is_some(),
         }
     }
 

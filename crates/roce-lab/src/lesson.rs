@@ -1,5 +1,6 @@
 //! Lesson files: world, script, text, question.
 
+mod capture_data;
 pub(crate) mod rule;
 mod trial;
 mod units;
@@ -9,6 +10,7 @@ use std::fmt;
 use serde::Deserialize;
 use thiserror::Error;
 
+pub use capture_data::CaptureData;
 pub use rule::Rule;
 pub use trial::{
     ControlName, FabricData, FaultData, FlowData, ImpairmentData, PlotData, Quantity, Trial,
@@ -48,6 +50,8 @@ pub struct Lesson {
     pub region: Vec<RegionData>,
     /// Ring of all hosts, instead of a connection.
     pub ring: Option<RingData>,
+    /// Capture of a real run, instead of a simulation.
+    pub capture: Option<CaptureData>,
     /// Fabric of the trials: keys of [`FabricData`].
     #[serde(default)]
     pub fabric: toml::Table,
@@ -469,4 +473,7 @@ const FILES: &[&str] = &[
     include_str!("../lessons/19-loss-and-order.toml"),
     include_str!("../lessons/20-collective-loss.toml"),
     include_str!("../lessons/21-traffic-classes.toml"),
+    include_str!("../lessons/22-connection-manager.toml"),
+    include_str!("../lessons/23-multicast.toml"),
+    include_str!("../lessons/24-memory-windows.toml"),
 ];

@@ -24,9 +24,9 @@ pub use fabric::{
 };
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
-    Action, ConnectionData, ControlName, FabricData, FaultData, FlowData, ImpairmentData, Inspect,
-    Lesson, LessonError, PlotData, Quantity, Question, Rate, RegionData, Right, RingData, Rule,
-    Section, ServiceName, Span, StateName, Trial, Until, WorldData,
+    Action, CaptureData, ConnectionData, ControlName, FabricData, FaultData, FlowData,
+    ImpairmentData, Inspect, Lesson, LessonError, PlotData, Quantity, Question, Rate, RegionData,
+    Right, RingData, Rule, Section, ServiceName, Span, StateName, Trial, Until, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;

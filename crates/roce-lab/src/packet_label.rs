@@ -1,6 +1,7 @@
 //! Labels of packets on a ladder.
 
-use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Service, Syndrome};
+use roce_wire::management::{CmDatagram, CmMessage, ServiceId};
+use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Qpn, Service, Syndrome};
 
 /// Label of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,24 +52,27 @@ impl PacketClass {
 impl PacketLabel {
     /// Returns the label of an Ethernet frame with one packet.
     pub fn of_frame(frame: &[u8]) -> Self {
-        let headers = Frame::parse(frame).ok().and_then(|frame| {
+        let label = Frame::parse(frame).ok().and_then(|frame| {
             let packet = frame.packets(None).next()?.ok()?;
-            Some((*packet.headers(), packet.payload().len()))
+            Some(Self::of(packet.headers(), packet.payload(), packet.payload().len()))
         });
-        match headers {
-            Some((headers, payload_len)) => Self::of(&headers, payload_len),
-            None => Self {
-                class: PacketClass::Other,
-                name: "not a RoCE packet".to_owned(),
-                psn: None,
-                dest_qp: None,
-                facts: Vec::new(),
-            },
-        }
+        label.unwrap_or_else(|| Self::other(crate::packet_layers::kind(frame)))
     }
 
-    /// Returns the label of a packet with these headers.
-    pub fn of(headers: &Headers, payload_len: usize) -> Self {
+    /// Returns the label of a frame that is named by words alone.
+    pub(crate) fn other(name: String) -> Self {
+        Self { class: PacketClass::Other, name, psn: None, dest_qp: None, facts: Vec::new() }
+    }
+
+    /// Returns the label of a packet with these headers and a payload of `payload_len` bytes, of which
+    /// `payload` may be only the beginning.
+    pub fn of(headers: &Headers, payload: &[u8], payload_len: usize) -> Self {
+        if headers.bth.dest_qp == Qpn::GSI
+            && headers.deth.is_some()
+            && let Ok(datagram) = CmDatagram::decode(payload)
+        {
+            return Self::of_management(&datagram.message);
+        }
         let bth = headers.bth;
         let info = bth.opcode.info();
         let mut class = match info.operation {
@@ -83,6 +87,7 @@ impl PacketLabel {
         let name = bth.opcode.name();
         let name = name.strip_prefix("RC ").unwrap_or(name);
         let mut name = name.strip_prefix("RDMA ").unwrap_or(name).replace("with Immediate", "+imm");
+        name = name.replace("with Invalidate", "+inv");
         if info.service == Service::Ud {
             // A datagram is one packet.
             name = name.replace(" Only", "");
@@ -132,6 +137,32 @@ impl PacketLabel {
         Self { class, name, psn, dest_qp, facts }
     }
 
+    /// Returns the label of a message of connection management: what the peer needs of it.
+    fn of_management(message: &CmMessage) -> Self {
+        let facts = match message {
+            CmMessage::Req(it) => vec![
+                service(it.service_id),
+                format!("QP {:#x}", it.local_qpn.get()),
+                format!("PSN {:#08x}", it.starting_psn.get()),
+            ],
+            CmMessage::Rep(it) => vec![
+                format!("QP {:#x}", it.local_qpn.get()),
+                format!("PSN {:#08x}", it.starting_psn.get()),
+            ],
+            CmMessage::Rej(it) => vec![it.reason.to_string()],
+            CmMessage::SidrReq(it) => vec![service(it.service_id)],
+            _ => Vec::new(),
+        };
+        let class = match message {
+            CmMessage::Req(_) | CmMessage::Dreq(_) | CmMessage::SidrReq(_) => PacketClass::Request,
+            CmMessage::Rej(_) => PacketClass::Nak,
+            _ => PacketClass::Response,
+        };
+        let name = format!("CM {}", message.attribute().name());
+        let dest_qp = Some(Qpn::GSI.get());
+        Self { class, name, psn: None, dest_qp, facts }
+    }
+
     fn read_verdict(
         aeth: Aeth,
         operation: Operation,
@@ -167,11 +198,23 @@ impl PacketLabel {
         }
     }
 
-    /// Returns the label as one line: `WRITE First  PSN 100  1024 bytes`.
-    pub fn line(&self) -> String {
-        let psn = self.psn.map(|psn| format!("PSN {psn}"));
+    /// Returns the label as one line: `WRITE First  PSN 100  1024 bytes`. PSNs of a real run are
+    /// random, and hexadecimal with `hex_psns`.
+    pub fn line(&self, hex_psns: bool) -> String {
+        let psn = self.psn.map(|psn| match hex_psns {
+            true => format!("PSN {psn:#08x}"),
+            false => format!("PSN {psn}"),
+        });
         let facts = (!self.facts.is_empty()).then(|| self.facts.join(", "));
         let parts = [Some(self.name.clone()), psn, facts];
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+}
+
+/// Returns the port that a service id stands for, or the id.
+fn service(id: ServiceId) -> String {
+    match id.port() {
+        Some((_, port)) => format!("port {port}"),
+        None => format!("service {id}"),
     }
 }

@@ -213,6 +213,42 @@ fn the_ring_gives_every_rank_all_sums() {
     assert!(run.timeline.packets.iter().all(|packet| !packet.lost && !packet.again));
 }
 
+fn names(run: &LessonRun, section: usize) -> Vec<String> {
+    let packets = &run.timeline.packets[run.sections[section - 1].packets.clone()];
+    packets.iter().map(|packet| label(packet).name).collect()
+}
+
+#[test]
+fn a_connection_of_rping_is_three_messages_data_and_two_messages() {
+    let run = play("connection-manager");
+    assert_eq!(names(&run, 1), ["CM REQ", "CM REP", "CM RTU"]);
+    let request = label(&run.timeline.packets[0]);
+    assert_eq!(request.line(true), "CM REQ  port 7174, QP 0xc07bd8, PSN 0xda09fc");
+    let data = names(&run, 2);
+    for name in ["SEND Only", "READ Request", "READ response Only", "WRITE Only"] {
+        assert!(data.iter().any(|it| it == name), "{name}");
+    }
+    assert_eq!(names(&run, 3), ["CM DREQ", "CM DREP"]);
+    assert!(shown(&run, 1, "packet 1").contains("local communication id"));
+}
+
+#[test]
+fn a_message_to_a_group_is_one_packet_between_the_reports_of_its_members() {
+    let run = play("multicast");
+    assert_eq!((names(&run, 1), names(&run, 3)), (vec!["IGMP".to_owned(); 2], names(&run, 1)));
+    for packet in &run.timeline.packets[run.sections[1].packets.clone()] {
+        assert_eq!((packet.to, headers(packet).bth.dest_qp.get()), (3, 0xff_ffff));
+    }
+}
+
+#[test]
+fn a_window_is_written_given_back_and_refused() {
+    let run = play("memory-windows");
+    assert_eq!(names(&run, 2), ["SEND Only", "WRITE Only", "ACK", "ACK"]);
+    assert_eq!(names(&run, 3), ["SEND Only +inv", "ACK"]);
+    assert_eq!(names(&run, 4)[..2], ["WRITE Only", "NAK remote access error"]);
+}
+
 #[test]
 fn an_invalid_lesson_is_refused_with_its_section() {
     let lesson = |extra: &str| {
@@ -228,6 +264,10 @@ fn an_invalid_lesson_is_refused_with_its_section() {
              flows = [{{ from = \"a\", to = \"b\", bytes = 1000 }}]\n\
              [[section]]\n{section}\ntrial = [{{ name = \"x\" }}]"
         )
+    };
+    let capture = |file: &str, addresses: usize, section: &str| {
+        let addresses = &["10.0.0.2", "10.0.0.1"][..addresses];
+        format!("[capture]\nfile = {file:?}\naddresses = {addresses:?}\n[[section]]\n{section}")
     };
     lesson(&fabric("check = [\"x.dropped = 0\", \"x.time < 2 * x.a.time\"]")).unwrap();
     let told = |extra: &str| lesson(extra).expect_err(extra).to_string();
@@ -249,6 +289,13 @@ fn an_invalid_lesson_is_refused_with_its_section() {
             told(&fabric("check = [\"x.dropped > 0\"]")),
             told(&fabric("check = [\"x.drops = 0\"]")),
             told(&fabric("say = \"It took {y.time}.\"")),
+            told(&capture("rpong", 2, "until = { sent = 3 }")),
+            told(&capture("rping", 1, "until = { sent = 3 }")),
+            told(&capture("mckey", 2, "until = { sent = 3 }")),
+            told(&capture("rping", 2, "until = { sent = 18 }")),
+            told(&capture("rping", 2, "do = [{ start-ring = {} }]")),
+            told(&capture("rping", 2, "show = [{ chunks = {} }]")),
+            told(&capture("rping", 2, "show = [{ layers = 18 }]")),
         ]
         .join("\n---\n")
     );

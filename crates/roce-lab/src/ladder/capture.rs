@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::Ladder;
 use super::columns::{Columns, LadderRow, kept_for};
-use crate::packet_label::{PacketClass, PacketLabel};
+use crate::packet_label::PacketLabel;
 
 /// Reason why a capture cannot be converted to a ladder.
 #[derive(Debug, Error)]
@@ -116,14 +116,8 @@ impl PacketCollector {
         let (from, to) = (self.place(roce.source), self.place(roce.destination));
         let start = *self.start.get_or_insert(packet.frame.time.0);
         let mut label = match &roce.headers {
-            Some(headers) => PacketLabel::of(headers, roce.payload_len),
-            None => PacketLabel {
-                class: PacketClass::Other,
-                name: roce.summary().to_string(),
-                psn: None,
-                dest_qp: None,
-                facts: Vec::new(),
-            },
+            Some(headers) => PacketLabel::of(headers, roce.payload, roce.payload_len),
+            None => PacketLabel::other(roce.summary().to_string()),
         };
         for finding in packet.findings {
             if let Finding::Gap { missing, .. } = finding {

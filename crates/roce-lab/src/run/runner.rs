@@ -11,7 +11,7 @@ use std::time::Duration;
 use roce_ring::chunk_of;
 use roce_transport::SrqHandle;
 
-use super::{ChunkState, LessonRun, SectionRun};
+use super::record::{ChunkState, LessonRun, SectionRun};
 use crate::lesson::{Lesson, LessonError, Until};
 use crate::ring::Ring;
 use crate::trial::TrialRun;

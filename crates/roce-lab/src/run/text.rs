@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use roce_transport::Instant;
 
-use super::{Inspection, LessonRun, SectionRun};
+use super::record::{Inspection, LessonRun, SectionRun};
 use crate::packet_label::{PacketClass, PacketLabel};
 use roce_simnet::{Event, EventKind, PacketRecord};
 
@@ -49,6 +49,10 @@ impl LessonRun {
         text += &fold(&lesson.summary, 0);
         let world = &lesson.world;
         if !lesson.fabric.is_empty() {
+            return text;
+        }
+        if lesson.capture.is_some() {
+            let _ = writeln!(text, "\n{}   times of one clock", world.hosts.join(", "));
             return text;
         }
         let rate = world.rate.map_or_else(String::new, |rate| format!(", {rate}"));
@@ -275,7 +279,8 @@ impl LadderWriter<'_> {
     fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
         let label = self.run.label(packet);
         let again = if packet.again { "again: " } else { "" };
-        let words = format!(" #{} {again}{} ", place + 1, label.line());
+        let words =
+            format!(" #{} {again}{} ", place + 1, label.line(self.run.lesson.capture.is_some()));
         let to_right = packet.from == 0;
         let fill = BETWEEN.saturating_sub(words.chars().count() + 4).max(2);
         let line = "─".repeat(fill);
@@ -321,7 +326,7 @@ impl LadderWriter<'_> {
             hosts[packet.from],
             hosts[packet.to],
             place + 1,
-            label.line()
+            label.line(self.run.lesson.capture.is_some())
         );
         let words = self.style.packet(label.class, packet, &format!("{words:<72}"));
         let _ = writeln!(text, "{:>11}  {words}  {}", time(packet.sent), fate(packet));
@@ -367,6 +372,8 @@ fn fate(packet: &PacketRecord) -> String {
     let mut words = match (packet.lost, &packet.arrivals[..]) {
         (true, _) => "lost".to_owned(),
         (false, []) => "in flight".to_owned(),
+        // A capture has one time for each packet.
+        (false, [at]) if *at == packet.sent => String::new(),
         (false, arrivals) => {
             let times: Vec<_> = arrivals.iter().map(|at| time(*at)).collect();
             times.join(" and ")
@@ -378,9 +385,13 @@ fn fate(packet: &PacketRecord) -> String {
     words
 }
 
-/// Formats microseconds with three decimals.
+/// Formats microseconds with three decimals, and milliseconds from a second on.
 fn time(at: Instant) -> String {
     let nanos = at.as_nanos();
+    if nanos >= 1_000_000_000 {
+        let micros = nanos / 1000;
+        return format!("{}.{:03} ms", micros / 1000, micros % 1000);
+    }
     format!("{}.{:03} µs", nanos / 1000, nanos % 1000)
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::trials::longest_pauses;
 use super::{Runner, attributes_in_words};
 use crate::lesson::{Inspect, LessonError};
-use crate::run::Inspection;
+use crate::run::record::Inspection;
 use crate::run::text::counted;
 
 impl Runner {
@@ -13,12 +13,8 @@ impl Runner {
         Ok(match inspect {
             Inspect::Layers(number) => {
                 let packets = &self.world.timeline().packets;
-                let record = number.checked_sub(1).and_then(|place| packets.get(place));
-                let record = record.ok_or_else(|| self.unknown("packet", &number.to_string()))?;
-                Inspection {
-                    title: format!("packet {number}, layer by layer"),
-                    lines: crate::packet_layers::lines(&record.frame),
-                }
+                Inspection::of_layers(packets, *number)
+                    .ok_or_else(|| self.unknown("packet", &number.to_string()))?
             }
             Inspect::Text { region, bytes } => {
                 let (host, span) = self.region(region)?;

@@ -5,7 +5,7 @@ use roce_wire::PfcFrame;
 
 use super::Runner;
 use crate::lesson::{FabricData, Lesson, LessonError, Section};
-use crate::run::Inspection;
+use crate::run::record::Inspection;
 use crate::trial::{self, Figure, TrialPlot, TrialRun, Unit};
 
 /// Rates of Ethernet in Gbit/s.
