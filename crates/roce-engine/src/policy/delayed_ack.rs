@@ -94,7 +94,7 @@ pub(crate) enum Received {
     Messages {
         /// Responses came beside them.
         has_responses: bool,
-        /// Some of them use up no receive: the program finds them in its memory alone.
+        /// None of them has used up a receive: the program finds them in its memory alone.
         are_silent: bool,
     },
 }
