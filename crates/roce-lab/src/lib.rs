@@ -1,4 +1,4 @@
-//! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
+//! Lessons and ladder diagrams: RDMA packet by packet, in virtual time or from captures.
 //!
 //! Lessons, trials and rings run in a [`World`] of `roce-simnet`: hosts with the engine of
 //! `roce-transport`, and a network between them. Ladders show its [`Timeline`], or a capture.
