@@ -77,9 +77,11 @@ impl PacketLabel {
         let info = bth.opcode.info();
         let mut class = match info.operation {
             Operation::Send | Operation::Write => PacketClass::Data,
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
-                PacketClass::Request
-            }
+            Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::Flush
+            | Operation::AtomicWrite => PacketClass::Request,
             Operation::ReadResponse | Operation::AtomicAck => PacketClass::Response,
             Operation::Acknowledge => PacketClass::Ack,
             Operation::Cnp | Operation::GapReport => PacketClass::Other,

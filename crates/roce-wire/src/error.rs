@@ -17,6 +17,7 @@ pub enum Layer {
     Udp,
     Bth,
     Reth,
+    Feth,
     AtomicEth,
     Aeth,
     AtomicAckEth,

@@ -163,6 +163,7 @@ impl Instructions<'_> {
         for ext in opcode.info().extensions {
             match ext {
                 Ext::Reth => headers.reth = Some(Reth::from_bytes(&self.take())),
+                Ext::Feth => headers.feth = Some(Feth::from_bytes(&self.take())),
                 Ext::AtomicEth => headers.atomic_eth = Some(AtomicEth::from_bytes(&self.take())),
                 Ext::Aeth => headers.aeth = Some(Aeth::from_bytes(&self.take())),
                 Ext::AtomicAckEth => {

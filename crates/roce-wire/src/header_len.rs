@@ -6,6 +6,9 @@ pub const BTH_LEN: usize = 12;
 /// Length of a RETH on the wire, in bytes.
 pub const RETH_LEN: usize = 16;
 
+/// Length of a FETH on the wire, in bytes.
+pub const FETH_LEN: usize = 4;
+
 /// Length of an AtomicETH on the wire, in bytes.
 pub const ATOMIC_ETH_LEN: usize = 28;
 

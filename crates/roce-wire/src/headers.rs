@@ -2,8 +2,8 @@
 
 use crate::{
     AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, BTH_LEN, Bth,
-    BthView, CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, ICRC_LEN, IMMEDIATE_LEN, INVALIDATE_KEY_LEN,
-    Immediate, InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
+    BthView, CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, FETH_LEN, Feth, ICRC_LEN, IMMEDIATE_LEN,
+    INVALIDATE_KEY_LEN, Immediate, InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
 };
 
 /// The BTH and the extension headers of one packet.
@@ -26,6 +26,7 @@ use crate::{
 pub struct Headers {
     pub bth: Bth,
     pub reth: Option<Reth>,
+    pub feth: Option<Feth>,
     pub atomic_eth: Option<AtomicEth>,
     pub aeth: Option<Aeth>,
     pub atomic_ack: Option<AtomicAckEth>,
@@ -40,6 +41,7 @@ impl Headers {
         Self {
             bth,
             reth: None,
+            feth: None,
             atomic_eth: None,
             aeth: None,
             atomic_ack: None,
@@ -72,6 +74,7 @@ impl Headers {
         }
         Ok(match ext {
             Ext::Reth => keep(&mut self.reth, Reth::split(bytes)?),
+            Ext::Feth => keep(&mut self.feth, Feth::split(bytes)?),
             Ext::AtomicEth => keep(&mut self.atomic_eth, AtomicEth::split(bytes)?),
             Ext::Aeth => keep(&mut self.aeth, Aeth::split(bytes)?),
             Ext::AtomicAckEth => keep(&mut self.atomic_ack, AtomicAckEth::split(bytes)?),
@@ -147,6 +150,7 @@ impl Headers {
         for ext in extensions {
             match ext {
                 Ext::Reth => put(&self.reth.map_or([0; RETH_LEN], Reth::to_bytes)),
+                Ext::Feth => put(&self.feth.map_or([0; FETH_LEN], Feth::to_bytes)),
                 Ext::AtomicEth => {
                     put(&self.atomic_eth.map_or([0; ATOMIC_ETH_LEN], AtomicEth::to_bytes))
                 }
@@ -206,6 +210,7 @@ impl Headers {
     pub fn is_complete(&self) -> bool {
         let info = self.bth.opcode.info();
         self.reth.is_some() == info.has(Ext::Reth)
+            && self.feth.is_some() == info.has(Ext::Feth)
             && self.atomic_eth.is_some() == info.has(Ext::AtomicEth)
             && self.aeth.is_some() == info.has(Ext::Aeth)
             && self.atomic_ack.is_some() == info.has(Ext::AtomicAckEth)

@@ -54,6 +54,7 @@ mod deth;
 mod display;
 mod error;
 mod fault_rule;
+mod feth;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -95,12 +96,13 @@ pub use fault_rule::{
     FaultAction, FaultDirection, FaultRule, FaultRuleError, PacketFacts, PacketKind,
     PacketSelector, RuleCounter, SeenPacket, Sender, Which,
 };
+pub use feth::{Feth, FlushExtent};
 pub use frame::{Ecn, Frame, ParseOptions};
 pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
 pub use gid::{Gid, GidParseError};
 pub use grh::{GRH_LEN, Grh};
 pub use header_len::{
-    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, BTH_LEN, DETH_LEN, IMMEDIATE_LEN,
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, BTH_LEN, DETH_LEN, FETH_LEN, IMMEDIATE_LEN,
     INVALIDATE_KEY_LEN, RETH_LEN,
 };
 pub use headers::Headers;
@@ -109,7 +111,8 @@ pub use immediate::{Immediate, InvalidateKey};
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
 pub use opcode::{
-    CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, OpcodeInfo, Operation, Position, Service, Trailer,
+    ATOMIC_WRITE_LEN, CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, OpcodeInfo, Operation, Position,
+    Service, Trailer,
 };
 pub use outer::{OuterHeaders, source_port_for};
 pub use packet::{Packet, Unverified, Verified};

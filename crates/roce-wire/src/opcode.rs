@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::{
-    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, BTH_LEN, DETH_LEN, IMMEDIATE_LEN,
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, BTH_LEN, DETH_LEN, FETH_LEN, IMMEDIATE_LEN,
     INVALIDATE_KEY_LEN, RETH_LEN,
 };
 
@@ -63,6 +63,10 @@ pub enum Operation {
     AtomicAck,
     CompareSwap,
     FetchAdd,
+    /// Makes earlier WRITEs visible or persistent.
+    Flush,
+    /// Stores a word of [`ATOMIC_WRITE_LEN`] bytes at once.
+    AtomicWrite,
     /// Congestion notification.
     Cnp,
     /// Report of gaps: see [`GapReport`](crate::GapReport).
@@ -85,6 +89,7 @@ pub enum Position {
 #[allow(missing_docs)]
 pub enum Ext {
     Reth,
+    Feth,
     AtomicEth,
     Aeth,
     AtomicAckEth,
@@ -160,6 +165,8 @@ table! {
     0x14 RC_FETCH_ADD                "RC FetchAdd"                       Rc FetchAdd     Only   [AtomicEth]
     0x16 RC_SEND_LAST_INVALIDATE     "RC SEND Last with Invalidate"      Rc Send         Last   [InvalidateKey]
     0x17 RC_SEND_ONLY_INVALIDATE     "RC SEND Only with Invalidate"      Rc Send         Only   [InvalidateKey]
+    0x1c RC_FLUSH                    "RC FLUSH"                          Rc Flush        Only   [Feth Reth]
+    0x1d RC_ATOMIC_WRITE             "RC ATOMIC WRITE"                   Rc AtomicWrite  Only   [Reth]
 
     0x20 UC_SEND_FIRST               "UC SEND First"                     Uc Send         First  []
     0x21 UC_SEND_MIDDLE              "UC SEND Middle"                    Uc Send         Middle []
@@ -331,7 +338,11 @@ impl OpcodeInfo {
     pub const fn carries_payload(self) -> bool {
         matches!(
             self.operation,
-            Operation::Send | Operation::Write | Operation::ReadResponse | Operation::GapReport
+            Operation::Send
+                | Operation::Write
+                | Operation::AtomicWrite
+                | Operation::ReadResponse
+                | Operation::GapReport
         )
     }
 
@@ -344,6 +355,8 @@ impl OpcodeInfo {
                 | Operation::ReadRequest
                 | Operation::CompareSwap
                 | Operation::FetchAdd
+                | Operation::Flush
+                | Operation::AtomicWrite
         )
     }
 
@@ -403,6 +416,7 @@ impl Ext {
     pub const fn wire_len(self) -> usize {
         match self {
             Self::Reth => RETH_LEN,
+            Self::Feth => FETH_LEN,
             Self::AtomicEth => ATOMIC_ETH_LEN,
             Self::Aeth => AETH_LEN,
             Self::AtomicAckEth => ATOMIC_ACK_ETH_LEN,
@@ -432,6 +446,11 @@ impl fmt::Debug for KnownOpcode {
     }
 }
 
+/// Payload of an ATOMIC WRITE, in bytes.
+//= rule wire-atomic-write: InfiniBand oA19-28; rxe_opcode.c: rxe_opcode
+//# An ATOMIC WRITE is one packet with a RETH and eight bytes of payload, a word as it stands in memory.
+pub const ATOMIC_WRITE_LEN: usize = 8;
+
 /// Length of the reserved part of a CNP, in bytes.
 //= rule wire-cnp: RoCEv2, clause not known
 //# A congestion notification has opcode 0x81, BECN, and 16 reserved bytes, and is not acknowledged.
@@ -453,8 +472,24 @@ mod tests {
         assert_eq!(len(RC_READ_RESPONSE_LAST), 16);
         assert_eq!(len(RC_ATOMIC_ACKNOWLEDGE), 24);
         assert_eq!(len(RC_COMPARE_SWAP), 40);
+        assert_eq!(len(RC_FLUSH), 32);
+        assert_eq!(len(RC_ATOMIC_WRITE), 28);
         assert_eq!(len(UD_SEND_ONLY_IMMEDIATE), 24);
         assert_eq!(len(CNP), 28);
+    }
+
+    //= test wire-atomic-write
+    #[test]
+    fn an_atomic_write_is_one_packet_with_payload_and_a_flush_has_none() {
+        for (opcode, carries) in [(RC_ATOMIC_WRITE, true), (RC_FLUSH, false)] {
+            let info = opcode.info();
+            assert_eq!(info.position, Position::Only);
+            assert_eq!(info.carries_payload(), carries);
+            assert!(info.is_request() && info.has(Ext::Reth));
+            assert_eq!(opcode.for_service(Service::Uc), None);
+        }
+        assert_eq!((RC_FLUSH.code(), RC_ATOMIC_WRITE.code()), (Opcode(0x1c), Opcode(0x1d)));
+        assert_eq!(ATOMIC_WRITE_LEN, size_of::<u64>());
     }
 
     #[test]
@@ -465,7 +500,7 @@ mod tests {
             let found = Opcode::find(service, operation, position, opcode.info().trailer());
             assert_eq!(found, Some(opcode));
         }
-        assert_eq!(KnownOpcode::all().count(), 23 + 12 + 2 + 2);
+        assert_eq!(KnownOpcode::all().count(), 25 + 12 + 2 + 2);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Packets as a script wants them: any opcode, any field, mostly near what would be right.
 
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Headers, ICRC_LEN, Immediate, InvalidateKey,
-    KnownOpcode, Opcode, OuterHeaders, Pad, Psn, Qpn, Reth, Service, Syndrome, UdpChecksum, seal,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Headers, ICRC_LEN, Immediate,
+    InvalidateKey, KnownOpcode, Opcode, OuterHeaders, Pad, Psn, Qpn, Reth, Service, Syndrome,
+    UdpChecksum, seal,
 };
 
 use super::memory::Region;
@@ -109,6 +110,7 @@ fn headers(
     for ext in opcode.info().extensions {
         match ext {
             Ext::Reth => headers.reth = Some(reth(script, payload_len, target)),
+            Ext::Feth => headers.feth = Some(Feth::from_bytes(&[0, 0, 0, script.byte()])),
             Ext::AtomicEth => {
                 let key = key(script, target.regions);
                 headers.atomic_eth = Some(AtomicEth {

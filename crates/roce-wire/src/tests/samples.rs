@@ -102,6 +102,7 @@ pub(super) fn headers_of(opcode: KnownOpcode) -> Headers {
             ..Bth::new(opcode, qpn, Psn::new(0x12_3456).unwrap())
         },
         reth: has(Ext::Reth).then_some(Reth { address: 0x7f00_1234_5678, key: 0x1122, len: 5 }),
+        feth: has(Ext::Feth).then_some(Feth::new(Feth::GLOBAL, FlushExtent::Range)),
         atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
             address: 0x7f00_1234_5678,
             key: 0x1122,
@@ -140,6 +141,7 @@ pub(super) fn any_headers() -> impl Strategy<Value = Headers> {
             Headers {
                 bth,
                 reth: has(Ext::Reth).then_some(Reth { address, key, len }),
+                feth: has(Ext::Feth).then_some(Feth::from_bytes(&word.to_be_bytes())),
                 atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
                     address,
                     key,
