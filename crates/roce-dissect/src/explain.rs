@@ -1,9 +1,12 @@
 //! Explains how a receiver in the observed state handles a packet.
 
 mod congestion;
+mod flush;
 mod reasons;
 
-use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
+use roce_wire::{
+    ATOMIC_WRITE_LEN, Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome,
+};
 
 use self::reasons::Reasons;
 use crate::{
@@ -92,7 +95,7 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         }
         Service::Ud => explain_datagram(&headers, reasons),
         _ if info.is_request() => explain_request(&headers, roce, &state, reasons),
-        _ => explain_response(&headers, &state, reasons),
+        _ => explain_response(&headers, roce.payload_len, &state, reasons),
     }
 }
 
@@ -253,6 +256,9 @@ fn explain_duplicate(psn: Psn, expected: Psn, info: OpcodeInfo, reasons: &mut Re
         Operation::CompareSwap | Operation::FetchAdd => {
             "The responder does not execute it again: it repeats the stored response."
         }
+        Operation::Flush | Operation::AtomicWrite => {
+            "The responder does not execute it again, and repeats the empty response."
+        }
         _ => "The responder does not execute it again, and repeats the acknowledgement.",
     };
     verdict(Action::Repeat, text)
@@ -303,10 +309,15 @@ fn check_lengths(
         return None;
     }
     let fits = match (info.position.opens(), mtu) {
+        _ if info.operation == Operation::AtomicWrite => len == ATOMIC_WRITE_LEN,
         (true, Some(mtu)) => len == mtu,
         (true, None) => roce_wire::PathMtu::from_bytes(len).is_some(),
         (false, mtu) => len <= mtu.unwrap_or(4096) && (len > 0 || info.position.is_first()),
     };
+    if info.operation == Operation::AtomicWrite {
+        reasons.say(format!("Length: {len} bytes; an ATOMIC WRITE has {ATOMIC_WRITE_LEN}."));
+        return (!fits).then(|| invalid_request(is_reliable));
+    }
     let path_mtu = mtu.map_or_else(|| "unknown".to_owned(), |mtu| mtu.to_string());
     if fits {
         reasons.say(format!("Length: {len} bytes, path MTU {path_mtu}."));
@@ -318,7 +329,17 @@ fn check_lengths(
 
 fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> Verdict {
     let info = headers.bth.opcode.info();
+    if let Some(feth) = headers.feth {
+        reasons.say(flush::sentence(feth));
+        if feth.extent().is_none() {
+            return invalid_request(true);
+        }
+    }
     if let Some(reth) = headers.reth {
+        if info.operation == Operation::AtomicWrite && reth.address % 8 != 0 {
+            reasons.say(format!("Memory: {:#x} is not a multiple of 8.", reth.address));
+            return invalid_request(true);
+        }
         reasons.say(format!(
             "Memory: {} bytes at {:#x} under key {:#010x}. The capture does not show whether the \
              key allows that; if not, the responder sends NAK remote access error.",
@@ -341,6 +362,13 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         Operation::Send => format!("{len} bytes go to a posted receive (without one: RNR NAK)"),
         Operation::Write => format!("{len} bytes go to memory"),
         Operation::ReadRequest => "The responder reads the memory and sends the data".to_owned(),
+        Operation::Flush => {
+            "The responder sends an empty response once earlier WRITEs are placed as asked"
+                .to_owned()
+        }
+        Operation::AtomicWrite => {
+            "The responder stores eight bytes at once and sends an empty response".to_owned()
+        }
         _ => "The responder changes eight bytes and sends their previous value".to_owned(),
     };
     let completes = match info.position.is_last() && info.operation == Operation::Send
@@ -350,6 +378,7 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         false => "",
     };
     let acknowledged = match (headers.bth.ack_request, info.service) {
+        _ if matches!(info.operation, Operation::Flush | Operation::AtomicWrite) => "",
         (true, Service::Rc) => "; the responder acknowledges it, as requested",
         (false, Service::Rc) if info.carries_payload() => {
             "; it requests no acknowledgement of its own"
@@ -359,7 +388,12 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     verdict(Action::Accept, format!("{done}{completes}{acknowledged}."))
 }
 
-fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons) -> Verdict {
+fn explain_response(
+    headers: &Headers,
+    payload_len: usize,
+    state: &FlowState,
+    reasons: &mut Reasons,
+) -> Verdict {
     let psn = headers.bth.psn;
     let (Some(unacknowledged), Some(sent)) = (state.unacknowledged, state.sent) else {
         reasons.say("The requests were not captured.");
@@ -402,7 +436,7 @@ fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons)
         Some(Syndrome::Reserved(byte)) => {
             verdict(Action::Drop, format!("Syndrome {byte:#04x} is reserved."))
         }
-        _ => explain_progress(headers, psn, unacknowledged, reasons),
+        _ => explain_progress(headers, payload_len, unacknowledged, reasons),
     }
 }
 
@@ -412,10 +446,11 @@ fn is_plain_ack(aeth: roce_wire::Aeth) -> bool {
 
 fn explain_progress(
     headers: &Headers,
-    psn: Psn,
+    payload_len: usize,
     unacknowledged: Psn,
     reasons: &mut Reasons,
 ) -> Verdict {
+    let psn = headers.bth.psn;
     let packets = psn.advanced_by(1).distance_from(unacknowledged);
     let operation = headers.bth.opcode.info().operation;
     if packets <= 0 {
@@ -433,6 +468,9 @@ fn explain_progress(
         ));
     }
     let text = match operation {
+        Operation::ReadResponse if payload_len == 0 => {
+            "The READ of no bytes, FLUSH or ATOMIC WRITE is executed.".to_owned()
+        }
         Operation::ReadResponse => "The data go to the memory that the READ named.".to_owned(),
         Operation::AtomicAck => {
             "The previous value of the eight bytes goes to the requester.".to_owned()

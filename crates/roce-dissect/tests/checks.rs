@@ -316,3 +316,32 @@ fn headers_are_read_as_they_were_written() {
         assert_eq!(roce.payload, b"hello");
     });
 }
+
+#[test]
+fn an_atomic_write_or_flush_that_a_responder_refuses_is_explained() {
+    let action = |change: &dyn Fn(&mut roce_wire::Headers), payload: &[u8]| {
+        let opcode = match payload {
+            [] => opcode::RC_FLUSH,
+            _ => opcode::RC_ATOMIC_WRITE,
+        };
+        let mut headers = full_headers(opcode);
+        change(&mut headers);
+        let mut action = None;
+        let packet = frame(&there(Ip::V4), &headers, payload);
+        run(&[packet], |packet| action = Some(packet.explain().action));
+        action.unwrap()
+    };
+    let address = |address| {
+        move |headers: &mut roce_wire::Headers| {
+            headers.reth = headers.reth.map(|reth| roce_wire::Reth { address, ..reth });
+        }
+    };
+    assert_eq!(action(&|_| (), b"one word"), Action::Accept);
+    assert_eq!(action(&|_| (), b"more than a word"), Action::Nak);
+    assert_eq!(action(&address(0x1004), b"one word"), Action::Nak);
+    assert_eq!(action(&|_| (), b""), Action::Accept);
+    let reserved = |headers: &mut roce_wire::Headers| {
+        headers.feth = Some(roce_wire::Feth::from_bytes(&[0, 0, 0, 0x21]));
+    };
+    assert_eq!(action(&reserved, b""), Action::Nak);
+}

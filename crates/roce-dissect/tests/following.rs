@@ -446,3 +446,30 @@ fn a_cnp_is_matched_to_the_mark_that_drew_it_and_to_the_sender_that_it_slows_dow
     assert_eq!(reaction.rate_after, None, "one packet has no rate");
     assert_eq!(connection.backward_reaction, None);
 }
+
+#[test]
+fn a_flush_and_an_atomic_write_are_matched_with_their_empty_responses() {
+    for opcode in [opcode::RC_FLUSH, opcode::RC_ATOMIC_WRITE] {
+        let request = |psn| {
+            let mut headers = full_headers(opcode);
+            headers.bth.psn = Psn::wrapping(psn);
+            ask(headers, &payload_of(opcode))
+        };
+        let done = |psn| tell(answer(opcode::RC_READ_RESPONSE_ONLY, psn, ACK), &[]);
+        let seen = follow(&[request(1), done(1), done(1), request(2), done(2), done(5)]);
+        assert!(matches!(seen[1].findings[..], [Finding::Answers { request: 1, .. }]), "{seen:?}");
+        assert_eq!(seen[2].findings, [Finding::Duplicate { behind: 1 }]);
+        assert!(matches!(seen[4].findings[..], [Finding::Answers { request: 4, .. }]), "{seen:?}");
+        assert_eq!(seen[5].findings, [Finding::Unrequested]);
+    }
+}
+
+#[test]
+fn a_repeated_flush_is_matched_with_its_second_response() {
+    let mut flush = full_headers(opcode::RC_FLUSH);
+    flush.bth.psn = Psn::wrapping(1);
+    let done = || tell(answer(opcode::RC_READ_RESPONSE_ONLY, 1, ACK), &[]);
+    let seen = follow(&[ask(flush, &[]), done(), ask(flush, &[]), done()]);
+    assert!(matches!(seen[2].findings[..], [Finding::Duplicate { behind: 1 }]), "{seen:?}");
+    assert!(matches!(seen[3].findings[..], [Finding::Answers { request: 3, .. }]), "{seen:?}");
+}

@@ -3,9 +3,9 @@
 use core::net::IpAddr;
 
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Headers, Immediate, InvalidateKey, KnownOpcode,
-    Opcode, OuterHeaders, Pad, Psn, Qpn, ROCE_V1_ETHER_TYPE, Reth, Service, Syndrome, UdpChecksum,
-    VlanTag, seal,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Headers, Immediate, InvalidateKey,
+    KnownOpcode, Opcode, OuterHeaders, Pad, Psn, Qpn, ROCE_V1_ETHER_TYPE, Reth, Service, Syndrome,
+    UdpChecksum, VlanTag, seal,
 };
 
 use crate::{LinkType, RawFrame, Timestamp};
@@ -193,6 +193,7 @@ impl<'a> Frames<'a> {
                 };
                 headers.reth = Some(Reth { address: script.byte().into(), key: 7, len });
             }
+            Ext::Feth => headers.feth = Some(Feth::from_bytes(&script.number())),
             Ext::AtomicEth => {
                 let address = script.byte().into();
                 headers.atomic_eth =

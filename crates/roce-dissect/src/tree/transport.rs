@@ -67,6 +67,7 @@ fn icrc(roce: &Roce<'_>, frame: &[u8], at: usize) -> Layer {
 fn extension(ext: Ext) -> (&'static str, &'static [Spec]) {
     match ext {
         Ext::Reth => ("RETH", RETH),
+        Ext::Feth => ("FETH", FETH),
         Ext::AtomicEth => ("AtomicETH", ATOMIC_ETH),
         Ext::Aeth => ("AETH", AETH),
         Ext::AtomicAckEth => ("AtomicAckETH", ATOMIC_ACK_ETH),
@@ -97,6 +98,13 @@ const RETH: &[Spec] = &[
     bytes("address", 0, 8, Kind::Hex),
     bytes("key", 8, 4, Kind::Hex),
     bytes("length", 12, 4, Kind::Decimal),
+];
+
+const FETH: &[Spec] = &[
+    bits("reserved", 0, 0, 26, Kind::Hex),
+    bits("selectivity level", 3, 2, 2, Kind::Decimal).noted(selectivity),
+    bits("persistent", 3, 6, 1, Kind::Flag),
+    bits("global visibility", 3, 7, 1, Kind::Flag),
 ];
 
 const ATOMIC_ETH: &[Spec] = &[
@@ -132,6 +140,11 @@ meanings! {
     fn partition {
         0xffff => "default, full member",
         0x7fff => "default, limited member",
+    }
+
+    fn selectivity {
+        0 => "range",
+        1 => "memory region",
     }
 
     fn queue_pair {

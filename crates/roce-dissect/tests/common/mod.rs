@@ -3,9 +3,9 @@
 
 use roce_dissect::{Dissection, Dissector, Finding, LinkType, Options, RawFrame, Timestamp};
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, GSI_Q_KEY, Headers, ICRC_LEN, Immediate,
-    InvalidateKey, KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Reth, RnrTimer, Syndrome,
-    UdpChecksum, VlanTag, opcode, seal,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, FlushExtent, GSI_Q_KEY, Headers, ICRC_LEN,
+    Immediate, InvalidateKey, KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Reth,
+    RnrTimer, Syndrome, UdpChecksum, VlanTag, opcode, seal,
 };
 
 /// Addresses of source and destination.
@@ -149,6 +149,7 @@ pub fn full_headers(opcode: KnownOpcode) -> Headers {
     Headers {
         bth,
         reth: has(Ext::Reth).then_some(Reth { address: 0x7f12_3456_7000, key: 0x1234, len: 5 }),
+        feth: has(Ext::Feth).then_some(Feth::new(Feth::GLOBAL, FlushExtent::Range)),
         atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
             address: 0x7f12_3456_7008,
             key: 0x1235,
@@ -170,6 +171,7 @@ pub fn payload_of(opcode: KnownOpcode) -> Vec<u8> {
     let info = opcode.info();
     match (info.carries_payload(), info.position.opens()) {
         (false, _) => Vec::new(),
+        _ if opcode == opcode::RC_ATOMIC_WRITE => b"one word".to_vec(),
         (true, true) => (0..MTU).map(|i| i as u8).collect(),
         (true, false) => b"hello".to_vec(),
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use roce_dissect::{
     Damage, Finding, Other, Packet, PacketKind, Roce, RoceVersion, Severity, Timestamp,
 };
-use roce_wire::{Ecn, Ext, Headers, KnownOpcode, Service, Syndrome};
+use roce_wire::{Ecn, Ext, Feth, FlushExtent, Headers, KnownOpcode, Service, Syndrome};
 
 use super::color::{Color, Coloring};
 use super::number_format::{
@@ -199,6 +199,21 @@ fn put_headers(text: &mut Vec<u8>, headers: &Headers) {
     }
 }
 
+fn put_flush(text: &mut Vec<u8>, feth: Feth) {
+    text.extend_from_slice(b" flush");
+    if feth.is_global() {
+        text.extend_from_slice(b" global");
+    }
+    if feth.is_persistent() {
+        text.extend_from_slice(b" persistent");
+    }
+    text.extend_from_slice(match feth.extent() {
+        Some(FlushExtent::Range) => b" range",
+        Some(FlushExtent::Region) => b" region",
+        None => b" reserved",
+    });
+}
+
 fn put_extension(text: &mut Vec<u8>, headers: &Headers, ext: Ext) {
     match ext {
         Ext::Reth => {
@@ -206,6 +221,11 @@ fn put_extension(text: &mut Vec<u8>, headers: &Headers, ext: Ext) {
                 put_key(text, reth.key, reth.address);
                 text.extend_from_slice(b" length ");
                 put_decimal(text, reth.len.into());
+            }
+        }
+        Ext::Feth => {
+            if let Some(feth) = headers.feth {
+                put_flush(text, feth);
             }
         }
         Ext::AtomicEth => {

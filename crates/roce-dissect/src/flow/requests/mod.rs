@@ -397,7 +397,11 @@ impl Requests {
         }
         let responds_again = matches!(
             headers.bth.opcode.info().operation,
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+            Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+                | Operation::Flush
+                | Operation::AtomicWrite
         );
         if responds_again {
             self.pending.retain(|pending| pending.first != psn || !pending.has_data_response());

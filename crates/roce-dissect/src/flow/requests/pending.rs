@@ -42,6 +42,10 @@ impl Kind {
             (Operation::ReadRequest, Some(reth)) => {
                 Some(Self::Read { len: reth.len, next: headers.bth.psn, bytes: 0, responses: 0 })
             }
+            // Answered as a READ of no bytes.
+            (Operation::Flush | Operation::AtomicWrite, _) => {
+                Some(Self::Read { len: 0, next: headers.bth.psn, bytes: 0, responses: 0 })
+            }
             (Operation::CompareSwap | Operation::FetchAdd, _) => Some(Self::Atomic),
             _ => headers.bth.ack_request.then_some(Self::Acknowledge),
         }
