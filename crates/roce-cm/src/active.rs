@@ -192,6 +192,8 @@ pub(crate) fn handle_mra(
     };
     resend.is_lengthened = true;
     let next = now + resend.every + wait_of(mra.service_timeout);
+    // A repetition that waits is not needed.
+    tables.request_windows.settle(id);
     tables.resends.set(id, next);
     Ok(())
 }

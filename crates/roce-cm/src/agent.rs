@@ -39,7 +39,10 @@ use crate::{active, ending, orphan, passive, services};
 /// # Progress
 /// Every message that waits for the peer is repeated at most 15 times: after 98 s without an answer
 /// [`Event::Unreachable`] or [`Event::Disconnected`] tells the program, unless the peer has asked for
-/// more time with MRA.
+/// more time with MRA. Of the requests to one peer [`MAX_REQUESTS_IN_FLIGHT`](crate::MAX_REQUESTS_IN_FLIGHT) are
+/// in flight at a time. The others wait, in their order, for answers, or for
+/// [`REQUEST_FLIGHT_TIME`](crate::REQUEST_FLIGHT_TIME): 1000 requests to a peer that does not answer take 0.8 s
+/// to leave.
 ///
 /// ```
 /// use std::time::Duration;
@@ -104,6 +107,7 @@ impl Agent {
             },
             Err(error) => DropReason::from(error).into(),
         };
+        tables.send_held_back(now);
         match disposition {
             Disposition::Handled => {}
             Disposition::Stray => tables.outputs.counters.stray += 1,
@@ -174,6 +178,7 @@ impl Agent {
         let next = [
             tables.resends.next(),
             tables.timewaits.next(),
+            tables.request_windows.next_end(),
             tables.kept_rejects.next_end(),
             tables.kept_answers.next_end(),
         ];
@@ -193,6 +198,7 @@ impl Agent {
                 ending::handle_timeout(tables, now, id);
             }
         }
+        tables.send_held_back(now);
         tables.kept_rejects.handle_timeout(now);
         tables.kept_answers.handle_timeout(now);
     }
@@ -362,6 +368,7 @@ impl Agent {
             self.tables.for_call(id, |_| true)?;
             ending::destroy(&mut self.tables, now, id);
         }
+        self.tables.send_held_back(now);
         Ok(())
     }
 
@@ -373,6 +380,7 @@ impl Agent {
         let alive = tables.connections.iter().filter(|(_, it)| !it.is_destroyed);
         let connections: Vec<_> = alive.map(|(id, _)| *id).collect();
         connections.into_iter().for_each(|id| ending::destroy(tables, now, id));
+        tables.send_held_back(now);
     }
 
     /// Returns the next connection whose record has changed, if the [configuration](AgentConfig) keeps
@@ -467,6 +475,8 @@ impl Agent {
             timewaits: tables.timewaits.len(),
             kept_replies: tables.kept_rejects.len() + tables.kept_answers.len(),
             timers: tables.resends.len(),
+            requests_in_flight: tables.request_windows.in_flight(),
+            requests_held_back: tables.request_windows.waiting(),
             remote_names: tables.remote_names.len(),
         }
     }
@@ -512,6 +522,10 @@ pub struct AgentUsage {
     pub kept_replies: usize,
     /// Messages that are repeated.
     pub timers: usize,
+    /// REQs, DREQs and SIDR_REQs that left a short while ago, and are not answered.
+    pub requests_in_flight: usize,
+    /// REQs, DREQs and SIDR_REQs that wait until fewer are in flight.
+    pub requests_held_back: usize,
     /// Peers' names for connections and their queue pairs.
     pub remote_names: usize,
 }

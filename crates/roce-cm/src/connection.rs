@@ -62,6 +62,8 @@ pub(crate) struct Resend {
     pub(crate) every: Duration,
     /// Repetitions left.
     pub(crate) left: u8,
+    /// The message has left at least once.
+    pub(crate) has_left: bool,
     /// An MRA has put off the next repetition.
     pub(crate) is_lengthened: bool,
 }

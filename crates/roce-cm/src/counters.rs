@@ -103,6 +103,8 @@ counters! {
     sent = "cm_sent",
     /// Messages repeated since no answer arrived.
     resent = "cm_resent",
+    /// REQs, DREQs and SIDR_REQs that waited, since too many others to their peer had no answer.
+    held_back = "cm_held_back",
     /// Repeated requests that were answered again.
     answered_again = "cm_answered_again",
     /// Messages that were given up since no answer arrived.

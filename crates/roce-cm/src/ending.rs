@@ -224,8 +224,11 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
     }
     match it.state {
         State::ReqSent => {
-            let rej = messages::rej_timeout(&tables.config, id, it);
-            tables.send_once(id, rej);
+            // The peer knows nothing of a REQ that has not left.
+            if it.resend.as_ref().is_none_or(|resend| resend.has_left) {
+                let rej = messages::rej_timeout(&tables.config, id, it);
+                tables.send_once(id, rej);
+            }
             tables.become_idle(now, id, None);
         }
         State::ReqReceived | State::RepReceived => {
@@ -257,15 +260,13 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
 /// Repeats the last message of a connection, or gives up.
 pub(crate) fn handle_timeout(tables: &mut Tables, now: Duration, id: CommunicationId) {
     let Some(it) = tables.connections.get_mut(&id) else { return };
-    if let (Some(resend), Some(sent)) = (&mut it.resend, &it.sent)
+    if let Some(resend) = &mut it.resend
         && resend.left > 0
     {
         resend.left -= 1;
         resend.is_lengthened = false;
-        let (next, sent) = (now + resend.every, sent.clone());
         tables.outputs.counters.resent += 1;
-        tables.send_once(id, sent);
-        tables.resends.set(id, next);
+        tables.send_repeated(now, id);
         return;
     }
     tables.outputs.counters.unanswered += 1;

@@ -85,6 +85,7 @@ mod queue_pair_attributes;
 mod random;
 mod record;
 mod request_checks;
+mod request_window;
 mod resolution;
 mod services;
 mod stray_limit;
@@ -103,7 +104,8 @@ pub use event::{ConnectRequest, ConnectResponse, Event, ServiceRequest, ServiceR
 pub use identifier::COUNTED_ID_BITS;
 pub use limits::{
     KEPT_ANSWER_TIME, KEPT_REJECT_TIME, MAX_BACKLOG, MAX_KEPT_REPLIES, MAX_REQUESTS,
-    MAX_STRAYS_AT_ONCE, MAX_TIMEWAITS, MAX_TRANSMITS, STRAY_INTERVAL,
+    MAX_REQUESTS_IN_FLIGHT, MAX_STRAYS_AT_ONCE, MAX_TIMEWAITS, MAX_TRANSMITS, REQUEST_FLIGHT_TIME,
+    STRAY_INTERVAL,
 };
 pub use listener::ListenerHandle;
 pub use outputs::Transmit;

@@ -10,6 +10,11 @@ pub const MAX_KEPT_REPLIES: usize = 1024;
 pub const MAX_TIMEWAITS: usize = 65_536;
 /// Datagrams that wait to be taken by [`Agent::poll_transmit`](crate::Agent::poll_transmit).
 pub const MAX_TRANSMITS: usize = 8192;
+/// REQs, DREQs and SIDR_REQs to one peer address that wait for its answer at a time; further ones leave as
+/// answers come in. The receive ring of a peer takes as many, and an RTU for each, at once.
+pub const MAX_REQUESTS_IN_FLIGHT: usize = 64;
+/// Time after which a REQ, DREQ or SIDR_REQ without answer no longer counts as in flight.
+pub const REQUEST_FLIGHT_TIME: Duration = Duration::from_millis(50);
 /// Requests of one listener that wait to be taken by [`Agent::poll_event`](crate::Agent::poll_event).
 pub const MAX_BACKLOG: u32 = 1024;
 /// Strays that an agent passes on at once, after a while without.

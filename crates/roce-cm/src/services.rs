@@ -41,12 +41,11 @@ pub(crate) fn resolve(
     //# A SIDR_REQ is repeated after the response timeout.
     let every = wait_of(tables.config.response_timeout);
     let left = tables.config.max_retries.min(15);
-    let resend = Resend { every, left, is_lengthened: false };
+    let resend = Resend { every, left, has_left: false, is_lengthened: false };
     let (addresses, traffic_class) = (ends.datagram(), parameters.traffic_class);
-    tables.outputs.send(addresses, traffic_class, request.clone());
     let state = ResolutionState::Asked { request, resend };
     tables.resolutions.insert(id, Resolution { addresses, traffic_class, state });
-    tables.resends.set(id, now + every);
+    tables.send_repeated(now, id);
     Ok(id)
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn handle_sidr_rep(
         return Err(DropReason::WrongState.into());
     }
     it.state = ResolutionState::Over;
-    tables.resends.cancel(id);
+    tables.stop_resending(id);
     let response = ServiceResponse {
         status: rep.status,
         qpn: rep.qpn,
@@ -168,7 +167,7 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
     // Refused unless the peer waits.
     let _ = answer(tables, now, id, &ServiceAnswer::rejected());
     tables.outputs.forget_events(id);
-    tables.resends.cancel(id);
+    tables.stop_resending(id);
     if tables.resolutions.remove(&id).is_some() {
         tables.identifiers.release(id);
     }
@@ -177,15 +176,14 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
 /// Repeats a request, or gives up.
 pub(crate) fn handle_timeout(tables: &mut Tables, now: Duration, id: CommunicationId) {
     let Some(it) = tables.resolutions.get_mut(&id) else { return };
-    let ResolutionState::Asked { request, resend } = &mut it.state else { return };
+    let ResolutionState::Asked { resend, .. } = &mut it.state else { return };
     if resend.left > 0 {
         resend.left -= 1;
-        let next = now + resend.every;
         tables.outputs.counters.resent += 1;
-        tables.outputs.send(it.addresses, it.traffic_class, request.clone());
-        tables.resends.set(id, next);
+        tables.send_repeated(now, id);
     } else {
         it.state = ResolutionState::Over;
+        tables.stop_resending(id);
         tables.outputs.counters.unanswered += 1;
         tables.outputs.raise(Event::Unreachable { id });
     }

@@ -20,7 +20,8 @@ use crate::listener::{ListenerHandle, Listeners};
 use crate::messages;
 use crate::outputs::{Bytes, Outputs};
 use crate::random::Random;
-use crate::resolution::{Resolution, ServiceKey};
+use crate::request_window::RequestWindows;
+use crate::resolution::{Resolution, ResolutionState, ServiceKey};
 use crate::stray_limit::StrayLimit;
 use crate::timers::{Timers, wait_of};
 
@@ -44,6 +45,8 @@ pub(crate) struct Tables {
     /// When messages are repeated.
     pub(crate) resends: Timers<CommunicationId>,
     pub(crate) timewaits: Timers<CommunicationId>,
+    /// Our REQs, DREQs and SIDR_REQs that wait for the peers' answers, or to leave.
+    pub(crate) request_windows: RequestWindows,
     /// REQs and SIDR_REQs that wait for the program's answer.
     pub(crate) unanswered_requests: usize,
     /// Connections whose record is to be written, if the owner keeps records.
@@ -69,6 +72,7 @@ impl Tables {
             service_requests: BTreeMap::new(),
             resends: Timers::new(),
             timewaits: Timers::new(),
+            request_windows: RequestWindows::new(),
             unanswered_requests: 0,
             changed: BTreeSet::new(),
             stray_limit: StrayLimit::default(),
@@ -168,7 +172,8 @@ impl Tables {
         }
     }
 
-    /// Repeats `datagram` until the peer answers, for the first time after the time for an answer.
+    /// Repeats `datagram`, which was not sent yet, until the peer answers, for the first time after the time
+    /// for an answer.
     pub(crate) fn repeat_until_answered(
         &mut self,
         now: Duration,
@@ -178,7 +183,8 @@ impl Tables {
         if let Some(it) = self.connections.get_mut(&id) {
             let every = it.answer_time;
             it.sent = Some(datagram);
-            it.resend = Some(Resend { every, left: it.max_retries, is_lengthened: false });
+            let left = it.max_retries;
+            it.resend = Some(Resend { every, left, has_left: false, is_lengthened: false });
             self.resends.set(id, now + every);
         }
     }
@@ -190,13 +196,55 @@ impl Tables {
         id: CommunicationId,
         datagram: Bytes,
     ) {
-        self.send_once(id, datagram.clone());
         self.repeat_until_answered(now, id, datagram);
+        self.send_repeated(now, id);
+    }
+
+    /// Sends the message of a connection or resolution that is repeated until the peer answers, now or when
+    /// fewer others to the peer are without answer. The time until its next repetition starts when it
+    /// leaves.
+    pub(crate) fn send_repeated(&mut self, now: Duration, id: CommunicationId) {
+        let of_connection = self.connections.get(&id).map(|it| (it.addresses, it.state));
+        let of_resolution = || Some((self.resolutions.get(&id)?.addresses, State::ReqSent));
+        let Some((addresses, state)) = of_connection.or_else(of_resolution) else { return };
+        // A REP answers a REQ, and so there are no more of them than the peer lets leave.
+        if state != State::RepSent && !self.request_windows.admit(now, addresses.remote, id) {
+            self.outputs.counters.held_back += 1;
+            self.resends.cancel(id);
+            return;
+        }
+        self.transmit_repeated(now, id);
+    }
+
+    /// Sends what waited and may leave now.
+    pub(crate) fn send_held_back(&mut self, now: Duration) {
+        while let Some(id) = self.request_windows.next_open(now) {
+            self.transmit_repeated(now, id);
+        }
+    }
+
+    fn transmit_repeated(&mut self, now: Duration, id: CommunicationId) {
+        let (addresses, traffic_class, datagram, resend) =
+            match (self.connections.get_mut(&id), self.resolutions.get_mut(&id)) {
+                (Some(it), _) => {
+                    let (Some(sent), Some(resend)) = (&it.sent, &mut it.resend) else { return };
+                    (it.addresses, it.traffic_class, sent, resend)
+                }
+                (None, Some(it)) => {
+                    let ResolutionState::Asked { request, resend } = &mut it.state else { return };
+                    (it.addresses, it.traffic_class, &*request, resend)
+                }
+                (None, None) => return,
+            };
+        resend.has_left = true;
+        self.outputs.send(addresses, traffic_class, datagram.clone());
+        self.resends.set(id, now + resend.every);
     }
 
     /// Stops repeating the last message.
     pub(crate) fn stop_resending(&mut self, id: CommunicationId) {
         self.resends.cancel(id);
+        self.request_windows.settle(id);
         if let Some(it) = self.connections.get_mut(&id) {
             it.resend = None;
         }

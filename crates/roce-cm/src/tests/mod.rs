@@ -1,6 +1,7 @@
 //! Two agents in virtual time, and one that receives anything.
 
 mod bounds;
+mod bursts;
 mod corpora;
 mod damaged_datagrams;
 mod pair_scripts;

@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use roce_cm::{Agent, Change, DatagramAddresses, Disposition, Event, Transmit};
+use roce_cm::{
+    Agent, Change, DatagramAddresses, Disposition, Event, MAX_REQUESTS_IN_FLIGHT, Transmit,
+};
 use roce_io::{FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
 use roce_wire::{
@@ -24,10 +26,10 @@ use super::device_error::note_device_error;
 use super::transmit_queues::{LocalFrame, MAX_LOCAL_FRAMES, transmit_queue};
 use crate::path_table::{PathEntry, PathTable, Via};
 
-/// Most datagrams that wait for the path to one destination.
-const MAX_WAITING: usize = 8;
+/// Most datagrams that wait for the path to one destination: what an agent sends at once.
+const MAX_WAITING: usize = MAX_REQUESTS_IN_FLIGHT;
 /// Most datagrams that wait for paths.
-const MAX_ALL_WAITING: usize = 256;
+const MAX_ALL_WAITING: usize = 512;
 /// Most paths that are kept.
 const MAX_PATHS: usize = 1024;
 /// Most datagrams of one round, and most frames that wait for the interface.

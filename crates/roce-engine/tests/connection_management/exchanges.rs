@@ -3,10 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use roce_cm::{AcceptParameters, Event, RejectParameters};
+use roce_cm::{
+    AcceptParameters, Event, ListenParameters, MAX_REQUESTS_IN_FLIGHT, REQUEST_FLIGHT_TIME,
+    RejectParameters,
+};
 use roce_engine::policy::Cause;
 use roce_transport::Instant;
-use roce_wire::management::RejectReason;
+use roce_wire::management::{PortSpace, RejectReason};
 use roce_wire::{Frame, Qpn};
 
 use super::host::{Frames, Host, listen, pair, settle};
@@ -150,27 +153,58 @@ fn datagrams_that_wait_for_paths_are_bounded_and_counted_where_there_is_none() {
     let mut host = Host::new(1, &back, &there);
     let now = Instant::from_nanos(1000);
     let lonely = IpAddr::from([10, 0, 0, 2]);
-    for _ in 0..10 {
+    let most = MAX_REQUESTS_IN_FLIGHT as u64;
+    for _ in 0..most + 2 {
         host.connect(now, lonely, 7);
     }
     host.engine.run(now, Cause::Call, None);
-    // Eight wait, and the path is asked for once.
+    // All that may be in flight wait, and the path is asked for once.
+    assert_eq!((host.port.wanted.lock().unwrap().len(), host.counter("cm_no_path")), (1, 0));
+    let now = now + REQUEST_FLIGHT_TIME;
+    host.engine.run(now, Cause::Call, None);
     assert_eq!((host.port.wanted.lock().unwrap().len(), host.counter("cm_no_path")), (1, 2));
     let destination = host.port.wanted.lock().unwrap().pop_front().unwrap();
     assert_eq!(host.engine.set_management_path(destination, None), None);
-    assert_eq!(host.counter("cm_no_path"), 10);
+    assert_eq!(host.counter("cm_no_path"), most + 2);
     // The next datagram asks again.
     host.connect(now, lonely, 7);
     host.engine.run(now, Cause::Call, None);
     assert_eq!(host.port.wanted.lock().unwrap().len(), 1);
 
-    for last in 0..300_u16 {
+    for last in 0..600_u16 {
         host.connect(now, [10, 1, (last / 250) as u8, (last % 250) as u8].into(), 7);
         host.engine.run(now, Cause::Call, None);
     }
     let wanted = host.port.wanted.lock().unwrap().len();
-    assert_eq!((wanted, host.counter("cm_no_path")), (256, 10 + 45));
+    assert_eq!((wanted, host.counter("cm_no_path")), (512, most + 2 + 89));
     assert!(there.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_thousand_requests_at_once_leave_without_a_loss_though_no_path_is_known_to_the_first() {
+    let mut hosts = pair();
+    let now = Instant::from_nanos(1000);
+    let address = hosts[1].address;
+    let listen = ListenParameters { space: PortSpace::TCP, port: 7, address, backlog: 0 };
+    hosts[1].engine.agent().unwrap().listen(&listen).unwrap();
+    for number in 0..1000 {
+        hosts[0].connect_as(Qpn::new(0x11 + number).unwrap(), now, address, 7);
+        hosts[0].engine.run(now, Cause::Call, None);
+    }
+    // The other program refuses all.
+    let (mut refused, no) = (0, RejectParameters::new());
+    for _ in 0..100 {
+        settle(now, &mut hosts);
+        while let Some(event) = hosts[1].event() {
+            let time = hosts[1].engine.agent_now();
+            hosts[1].engine.agent().unwrap().reject(time, event.id(), &no).unwrap();
+        }
+        while let Some(event) = hosts[0].event() {
+            refused += usize::from(matches!(event, Event::Rejected { .. }));
+        }
+    }
+    let lost = hosts.each_ref().map(|host| host.counter("cm_no_path"));
+    assert_eq!((refused, lost), (1000, [0, 0]));
 }
 
 #[test]

@@ -17,7 +17,7 @@ const DATAGRAMS: u32 = 40_000;
 const BATCH: u32 = 32;
 const ROUND: Duration = Duration::from_micros(100);
 /// Paths that are kept, and destinations that datagrams wait for.
-const MAX_PATHS: usize = 1024 + 256;
+const MAX_PATHS: usize = 1024 + 512;
 
 /// A victim whose program does not refuse requests for want of a backlog.
 fn victim() -> Victim {
@@ -169,7 +169,7 @@ fn messages_of_unknown_connections_leave_nothing_and_draw_one_answer_at_most() {
     };
     let flood_of_dreqs = flood(100, false, no_prefix);
     assert!(flood_of_dreqs.sent <= DATAGRAMS as usize);
-    // One path is being resolved for each of the first: eight datagrams wait for it.
+    // One path is being resolved for each of the first: 64 datagrams wait for it.
     let unsent = flood_of_dreqs.count("cm_no_path") + flood_of_dreqs.count("cm_transmit_dropped");
     assert_eq!(flood_of_dreqs.count("cm_sent"), flood_of_dreqs.sent as u64 + unsent + 1);
     flood_of_dreqs.end();

@@ -163,11 +163,16 @@ impl Host {
     }
 
     pub(super) fn connect(&mut self, now: Instant, remote: IpAddr, port: u16) {
+        self.connect_as(Qpn::new(0x11).unwrap(), now, remote, port);
+    }
+
+    /// Asks for a connection of a certain queue pair.
+    pub(super) fn connect_as(&mut self, qpn: Qpn, now: Instant, remote: IpAddr, port: u16) {
         let addresses = ConnectionAddresses {
             local: (self.address, 40_000).into(),
             remote: (remote, port).into(),
         };
-        let parameters = ConnectParameters::new(addresses, Qpn::new(0x11).unwrap());
+        let parameters = ConnectParameters::new(addresses, qpn);
         self.engine.set_now(now);
         let time = self.engine.agent_now();
         self.engine.agent().unwrap().connect(time, &parameters).unwrap();
