@@ -51,7 +51,7 @@ drop_reasons! {
     BacklogFull = "cm_drop_backlog_full",
     /// Too many requests wait for the program's answer; the peer repeats the request.
     RequestsFull = "cm_drop_requests_full",
-    /// Too many [strays](crate::Disposition::Stray); the peers repeat them.
+    /// Too many [strays](crate::Disposition::Stray), or DREQs of unknown connections; the peers repeat them.
     Strays = "cm_stray_dropped",
 }
 

@@ -33,8 +33,12 @@ pub(crate) fn handle_dreq(
     // The connection of a REQ without answer has no other end yet.
     let connection = connection.filter(|(_, it)| it.remote.is_some());
     //= rule cm-unknown-dreq: cm.c: cm_dreq_handler
-    //# A DREQ for a connection that is unknown or in timewait is answered with DREP.
+    //# A DREQ for a connection that is unknown or in timewait is answered with DREP. (Here those of unknown
+    //# connections share the limit of strays.)
     let Some((id, it)) = connection else {
+        if !tables.stray_limit.admits(now) {
+            return Err(DropReason::Strays.into());
+        }
         let drep = messages::drep(transaction, dreq.remote_id, dreq.local_id);
         tables.outputs.send(addresses, 0, drep);
         return Ok(());

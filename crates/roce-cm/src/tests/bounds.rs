@@ -211,12 +211,13 @@ fn timewaits_are_bounded_and_the_first_ends_early() {
 #[test]
 fn datagrams_that_wait_to_be_sent_are_bounded() {
     let mut agent = agent(0);
-    let dreq = |number| {
-        let (local_id, remote_id) = (CommunicationId(number), CommunicationId(1));
-        CmMessage::Dreq(Dreq { local_id, remote_id, ..Dreq::default() })
+    // Each REQ is refused, since its private data names no addresses.
+    let wrong = |number| match req(number) {
+        CmMessage::Req(req) => CmMessage::Req(Req { private_data: [0; 92], ..req }),
+        _ => unreachable!(),
     };
     for number in 0..MAX_TRANSMITS as u32 + 5 {
-        handle(&mut agent, dreq(number));
+        handle(&mut agent, wrong(number));
     }
     assert_eq!(agent.counters().transmit_dropped, 5);
     assert_eq!(std::iter::from_fn(|| agent.poll_transmit()).count(), MAX_TRANSMITS);
@@ -273,6 +274,25 @@ fn a_flood_of_strays_is_answered_at_a_bounded_rate_and_the_rest_is_counted() {
         let left = AgentUsage { listeners: 2, ..AgentUsage::default() };
         assert_eq!(agent.usage(), left, "nothing is kept of them");
     }
+}
+
+#[test]
+fn dreqs_of_unknown_connections_are_answered_within_the_limit_of_strays() {
+    let mut agent = agent(0);
+    let dreq = |number| {
+        let (local_id, remote_id) = (CommunicationId(number), CommunicationId(number));
+        CmMessage::Dreq(Dreq { local_id, remote_id, ..Dreq::default() })
+    };
+    let limited = Disposition::Dropped(DropReason::Strays);
+    for number in 0..MAX_STRAYS_AT_ONCE {
+        assert_eq!(handle(&mut agent, dreq(number)), Disposition::Handled);
+        assert!(agent.poll_transmit().is_some(), "answered with DREP");
+    }
+    assert_eq!(handle(&mut agent, dreq(1000)), limited);
+    let [req, ..] = strays(1);
+    assert_eq!(handle(&mut agent, req), limited, "strays have the same limit");
+    assert!(agent.poll_transmit().is_none());
+    assert_eq!(agent.counters().dropped(DropReason::Strays), 2);
 }
 
 #[test]
