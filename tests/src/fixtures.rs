@@ -17,6 +17,7 @@ pub fn every_right() -> AccessFlags {
         | AccessFlags::REMOTE_READ
         | AccessFlags::REMOTE_WRITE
         | AccessFlags::REMOTE_ATOMIC
+        | AccessFlags::FLUSH_GLOBAL
 }
 
 /// Two hosts joined by a cable: `10.1.0.1` and `10.1.0.2`, `fd00:1::1` and `fd00:1::2`.

@@ -67,6 +67,16 @@ fn all_operations(left: &TestDevice, right: &TestDevice, options: &ConnectOption
     assert_eq!(ours.load_u64(8).unwrap(), 40);
     assert_eq!(ours.load_u64(16).unwrap(), 42);
     assert_eq!(theirs.load_u64(64).unwrap(), 7);
+
+    let before_store = contents(&theirs)[72..80].to_vec();
+    let store = SendOperation::atomic_write(word, u64::MAX - 9);
+    here.post_send([SendWr::new(8, store, []).signaled()]).unwrap();
+    let flush = SendOperation::flush(word, 8);
+    here.post_send([SendWr::new(9, flush, []).signaled()]).unwrap();
+    assert_eq!(succeeded(left.completion(), 8).operation, CompletionOperation::AtomicWrite);
+    assert_eq!(succeeded(left.completion(), 9).operation, CompletionOperation::Flush);
+    assert_eq!(theirs.load_u64(64).unwrap(), u64::MAX - 9);
+    assert_eq!(contents(&theirs)[72..80], before_store, "no byte beside the word has changed");
 }
 
 #[tier1]

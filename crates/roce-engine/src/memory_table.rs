@@ -288,7 +288,7 @@ impl<R: Deref<Target: Region>> MemoryTable<R> {
         // Another engine may have bound it by a registration that this table has not yet, or no more.
         let found = self.find(region).filter(|(_, it)| it.number == registration);
         let (slot, registered) = found.ok_or(MemoryFault::UnknownKey)?;
-        if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
+        if access.is_of_word() && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
         let condition = self.condition(|| Condition::Bound(binding));
@@ -446,7 +446,7 @@ impl<R: Deref<Target: Region>> Memory for MemoryTable<R> {
             return Err(MemoryFault::OutOfBounds);
         }
         // The memory of an aligned address may be misaligned.
-        if access == Access::RemoteAtomic && !registered.region.has_word(offset) {
+        if access.is_of_word() && !registered.region.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
         let condition = match registered.invalidated {

@@ -300,7 +300,7 @@ impl Memory for Regions {
         if offset.checked_add(len).is_none_or(|end| end > found.span.len) {
             return Err(MemoryFault::OutOfBounds);
         }
-        if access == Access::RemoteAtomic && !address.is_multiple_of(8) {
+        if access.is_of_word() && !address.is_multiple_of(8) {
             return Err(MemoryFault::Misaligned);
         }
         Ok(Grant { region, offset, len })

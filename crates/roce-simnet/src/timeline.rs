@@ -227,6 +227,8 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         CompletionOperation::Read => "READ",
         CompletionOperation::CompareSwap => "compare-and-swap",
         CompletionOperation::FetchAdd => "fetch-and-add",
+        CompletionOperation::AtomicWrite => "ATOMIC WRITE",
+        CompletionOperation::Flush => "FLUSH",
         CompletionOperation::BindWindow => "bind",
         CompletionOperation::LocalInvalidate => "invalidate",
         CompletionOperation::Recv => "receive",

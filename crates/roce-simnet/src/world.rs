@@ -528,6 +528,10 @@ fn describe(operation: &SendOperation, data: &WrData) -> String {
             format!("compare-and-swap {compare} by {swap} {}", at(remote))
         }
         SendOperation::FetchAdd { remote, add } => format!("fetch-and-add {add} {}", at(remote)),
+        SendOperation::AtomicWrite { remote, value } => {
+            format!("ATOMIC WRITE {value} {}", at(remote))
+        }
+        SendOperation::Flush { remote, len, .. } => format!("FLUSH {len} bytes {}", at(remote)),
         SendOperation::LocalInvalidate { key } => format!("invalidate key {key:#x}"),
         SendOperation::BindWindow(to) => {
             format!("bind window key {:#x} to {} bytes at {:#x}", to.rkey(), to.len, to.addr)

@@ -98,6 +98,10 @@ value_table! {
         BindWindow = 5, "BIND_MW";
         /// A key of our own was invalidated.
         LocalInvalidate = 6, "LOCAL_INV";
+        /// A FLUSH of ours.
+        Flush = 8, "FLUSH";
+        /// An ATOMIC WRITE of ours.
+        AtomicWrite = 9, "ATOMIC_WRITE";
         /// A SEND of the peer's was received.
         Recv = 128, "RECV";
         /// A WRITE with immediate of the peer's was received.

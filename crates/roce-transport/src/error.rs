@@ -170,8 +170,14 @@ pub enum PostError {
         /// Bytes of the request.
         len: u64,
     },
+    /// FLUSH and ATOMIC WRITE have no local bytes.
+    #[error("a FLUSH or ATOMIC WRITE has no local bytes, not {len}; name none")]
+    UnexpectedData {
+        /// Bytes of the request.
+        len: u64,
+    },
     /// `max_rd_atomic` is 0.
-    #[error("READs and atomics need max_rd_atomic of at least 1")]
+    #[error("READs, atomics, FLUSH and ATOMIC WRITE need max_rd_atomic of at least 1")]
     NoReadsAllowed,
     /// The queue pair takes its receives from a shared queue.
     #[error("the queue pair has a shared receive queue; post to that")]

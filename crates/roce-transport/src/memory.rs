@@ -59,7 +59,8 @@ pub trait Memory {
 
     /// Checks that the queue pair `by` may access `len` bytes at `address` with `key`. For
     /// [`Access::RemoteAtomic`] the word must also be aligned in host memory, which its remote address
-    /// need not show: [`MemoryFault::Misaligned`].
+    /// need not show: [`MemoryFault::Misaligned`]. The same holds for [`Access::RemoteAtomicWrite`]. Of
+    /// several faults that of the bounds is the last to be found.
     ///
     /// # Errors
     /// [`MemoryFault`]: the access is not allowed.
@@ -71,6 +72,17 @@ pub trait Memory {
         len: u64,
         access: Access,
     ) -> Result<Self::Grant, MemoryFault>;
+
+    /// Checks that the queue pair `by` may access the region of `key`, of which it names no bytes.
+    ///
+    /// # Errors
+    /// [`MemoryFault`]: the access is not allowed.
+    fn check_region(&self, by: Accessor, key: u32, access: Access) -> Result<(), MemoryFault> {
+        match self.check(by, key, 0, 0, access) {
+            Ok(_) | Err(MemoryFault::OutOfBounds) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
 
     /// Stores `bytes`, `offset` bytes behind the start of the grant.
     ///
@@ -145,6 +157,12 @@ pub enum Access {
     RemoteWrite,
     /// An atomic of the peer.
     RemoteAtomic,
+    /// An ATOMIC WRITE of the peer.
+    RemoteAtomicWrite,
+    /// A FLUSH of the peer that makes bytes globally visible.
+    RemoteFlushGlobal,
+    /// A FLUSH of the peer that makes bytes persistent.
+    RemoteFlushPersistent,
 }
 
 impl Access {
@@ -161,9 +179,19 @@ impl Access {
             Self::LocalRead => AccessFlags::empty(),
             Self::LocalWrite => AccessFlags::LOCAL_WRITE,
             Self::RemoteRead => AccessFlags::REMOTE_READ,
-            Self::RemoteWrite => AccessFlags::REMOTE_WRITE,
+            //= rule rc-atomic-write-right: rxe_resp.c: check_rkey
+            //# An ATOMIC WRITE needs the right to write, and not that of atomics.
+            Self::RemoteWrite | Self::RemoteAtomicWrite => AccessFlags::REMOTE_WRITE,
             Self::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
+            Self::RemoteFlushGlobal => AccessFlags::FLUSH_GLOBAL,
+            Self::RemoteFlushPersistent => AccessFlags::FLUSH_PERSISTENT,
         }
+    }
+
+    /// Returns true if it changes a word in one step, which has to be aligned in host memory.
+    #[inline]
+    pub const fn is_of_word(self) -> bool {
+        matches!(self, Self::RemoteAtomic | Self::RemoteAtomicWrite)
     }
 }
 
@@ -192,7 +220,7 @@ pub enum MemoryFault {
     /// The memory window is bound already, or its type does not allow this binding.
     #[error("the memory window cannot be bound like this")]
     NotBindable,
-    /// The word of an atomic is not aligned to 8 bytes.
+    /// The word of an atomic or ATOMIC WRITE is not aligned to 8 bytes.
     #[error("the word is not aligned to 8 bytes")]
     Misaligned,
     /// The key opens the bytes, but the process has no such page: it was unmapped or protected since
@@ -206,6 +234,8 @@ pub enum MemoryFault {
 pub enum AtomicChange {
     /// Adds, modulo 2^64.
     Add(u64),
+    /// Stores, whatever the word holds.
+    Store(u64),
     /// Stores `new` if the word holds `expected`.
     SwapIf {
         /// Value that the word must have.
@@ -227,6 +257,7 @@ impl AtomicChange {
     pub const fn apply(self, original: u64) -> u64 {
         match self {
             Self::Add(add) => original.wrapping_add(add),
+            Self::Store(new) => new,
             Self::SwapIf { expected, new } if expected == original => new,
             Self::SwapIf { .. } => original,
         }
@@ -252,6 +283,11 @@ bitflags! {
         /// Peers address the first byte of a memory window as 0. Of no meaning for regions and queue
         /// pairs.
         const ZERO_BASED = 1 << 5;
+        /// The peer may make bytes that it wrote globally visible, by FLUSH.
+        const FLUSH_GLOBAL = 1 << 8;
+        /// The peer may make bytes that it wrote persistent, by FLUSH. Only memory that survives a
+        /// loss of power can give this right.
+        const FLUSH_PERSISTENT = 1 << 9;
     }
 }
 

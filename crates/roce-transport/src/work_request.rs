@@ -1,6 +1,6 @@
 //! Work requests.
 
-use roce_wire::{Psn, Trailer};
+use roce_wire::{Feth, FlushExtent, Psn, Trailer};
 use smallvec::SmallVec;
 
 use crate::completion::CompletionOperation;
@@ -79,6 +79,25 @@ pub enum SendOperation {
         /// What to add, modulo 2^64.
         add: u64,
     },
+    /// Stores a word at the peer in one step. The request has no local bytes.
+    AtomicWrite {
+        /// The word, aligned to 8 bytes.
+        remote: RemoteAddr,
+        /// What it holds afterwards, in the byte order of this host.
+        value: u64,
+    },
+    /// Completes once everything that was written before is placed as asked. The request has no local
+    /// bytes.
+    Flush {
+        /// First of the bytes that are placed.
+        remote: RemoteAddr,
+        /// Their number, at most 2^31.
+        len: u32,
+        /// Where they are placed: any of [`Feth::GLOBAL`] and [`Feth::PERSISTENT`].
+        placement: u8,
+        /// Whether these bytes are meant or all of their region.
+        extent: FlushExtent,
+    },
     /// Ends the life of a key of our own, once everything before is complete.
     LocalInvalidate {
         /// The key.
@@ -136,6 +155,8 @@ impl SendOperation {
             Self::Read { .. } => CompletionOperation::Read,
             Self::CompareSwap { .. } => CompletionOperation::CompareSwap,
             Self::FetchAdd { .. } => CompletionOperation::FetchAdd,
+            Self::AtomicWrite { .. } => CompletionOperation::AtomicWrite,
+            Self::Flush { .. } => CompletionOperation::Flush,
             Self::LocalInvalidate { .. } => CompletionOperation::LocalInvalidate,
             Self::BindWindow(_) => CompletionOperation::BindWindow,
         }
@@ -146,9 +167,20 @@ impl SendOperation {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Returns true for atomics.
+    /// Returns true for FLUSH and ATOMIC WRITE, which an empty response completes and which have no local
+    /// bytes.
+    pub const fn has_empty_response(&self) -> bool {
+        matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+    }
+
+    /// Returns true for atomics, which bring the value of before; ATOMIC WRITE is none.
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Returns true if it is one packet that draws a response of its own.
+    pub(crate) const fn is_single_request(&self) -> bool {
+        self.is_atomic() || self.has_empty_response()
     }
 
     /// Returns true if it is executed here and sends no packet.
@@ -249,6 +281,17 @@ impl SendOperation {
     /// A READ.
     pub const fn read(remote: RemoteAddr) -> Self {
         Self::Read { remote }
+    }
+
+    /// An ATOMIC WRITE.
+    pub const fn atomic_write(remote: RemoteAddr, value: u64) -> Self {
+        Self::AtomicWrite { remote, value }
+    }
+
+    /// A FLUSH that makes `len` bytes globally visible.
+    pub const fn flush(remote: RemoteAddr, len: u32) -> Self {
+        let (placement, extent) = (Feth::GLOBAL, FlushExtent::Range);
+        Self::Flush { remote, len, placement, extent }
     }
 }
 

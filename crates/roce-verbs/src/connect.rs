@@ -58,7 +58,8 @@ impl Default for ConnectOptions {
             access: AccessFlags::LOCAL_WRITE
                 | AccessFlags::REMOTE_READ
                 | AccessFlags::REMOTE_WRITE
-                | AccessFlags::REMOTE_ATOMIC,
+                | AccessFlags::REMOTE_ATOMIC
+                | AccessFlags::FLUSH_GLOBAL,
             timeout: 14,
             retry_count: 7,
             rnr_retry: 7,

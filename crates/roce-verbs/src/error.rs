@@ -166,6 +166,12 @@ pub enum Error {
     /// Remote writing or atomics without local writing.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE; add it to the access flags")]
     RemoteWithoutLocalWrite,
+    /// Memory of which nothing is known to survive a loss of power, with the right to make it
+    /// persistent.
+    #[error(
+        "ordinary memory cannot be made persistent; leave FLUSH_PERSISTENT out of the access flags"
+    )]
+    NotPersistent,
     /// The region has clones, for which it stays as it is.
     #[error("the region is in use; drop its clones before it is registered again")]
     RegionInUse,

@@ -145,7 +145,8 @@ pub use roce_transport::{
     SrqAttributes, SrqHandle, SrqInfo, WindowBinding, WrData,
 };
 pub use roce_wire::{
-    FaultRule, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,
+    FaultRule, Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn,
+    RnrTimer,
 };
 
 /// The example of README.md.

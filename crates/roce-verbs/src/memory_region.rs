@@ -95,8 +95,8 @@ impl MemoryRegion {
     /// [`Error::RegionInUse`] while the region has clones; [`Error::WindowsBound`] while memory
     /// windows are bound to it; [`Error::OtherDevice`] for a domain of another device;
     /// [`Error::Register`] where the range is not mapped, or not writable with
-    /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`]. Nothing
-    /// has changed then.
+    /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::NotPersistent`];
+    /// [`Error::Forked`]. Nothing has changed then.
     ///
     /// # Safety
     /// As for [`ProtectionDomain::register_memory`], for the memory that the region has afterwards.
@@ -275,7 +275,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Register`] when there is not enough memory;
-    /// [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`].
+    /// [`Error::RemoteWithoutLocalWrite`]; [`Error::NotPersistent`]; [`Error::Forked`].
     pub fn register_with(
         &self,
         len: usize,
@@ -396,11 +396,30 @@ fn check_rights(access: AccessFlags) -> Result<(), Error> {
     if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
         return Err(Error::RemoteWithoutLocalWrite);
     }
+    //= rule rc-flush-persistent-memory: rxe_mr.c: rxe_mr_init_user
+    //# Only memory that survives a loss of power is registered with the right to make it persistent.
+    if access.contains(AccessFlags::FLUSH_PERSISTENT) {
+        return Err(Error::NotPersistent);
+    }
     Ok(())
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.driver.deregister(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= test rc-flush-persistent-memory
+    #[test]
+    fn memory_is_registered_to_be_flushed_and_never_to_be_made_persistent() {
+        let written = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        assert!(check_rights(written | AccessFlags::FLUSH_GLOBAL).is_ok());
+        let refused = check_rights(written | AccessFlags::FLUSH_PERSISTENT);
+        assert!(matches!(refused, Err(Error::NotPersistent)), "{refused:?}");
     }
 }

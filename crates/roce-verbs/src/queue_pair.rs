@@ -31,13 +31,51 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 ///
 /// | service | messages |
 /// |---|---|
-/// | [`Service::Rc`] | SEND, WRITE, READ, atomics; acknowledged, in order, sent again when lost |
+/// | [`Service::Rc`] | SEND, WRITE, READ, atomics, ATOMIC WRITE, FLUSH; acknowledged, in order, sent again when lost |
 /// | [`Service::Uc`] | SEND and WRITE; a message of which a packet is lost is lost as a whole |
 /// | [`Service::Ud`] | SEND of at most a path MTU, to any queue pair; what is lost stays lost |
 ///
 /// UC and UD have no acknowledgements: a request completes when its last packet is handed to the
 /// interface. A receiver without a posted receive drops the message and counts `out_of_buffer`.
 /// `AddressVector::max_rate` limits the sender's rate.
+///
+/// # A record and its valid word
+///
+/// A reader of the peer's that sees the word of an ATOMIC WRITE sees all that was written before. FLUSH
+/// completes once that is visible to all, so that the writer may tell others of it.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use roce_verbs::{
+///     AccessFlags, ConnectOptions, Device, DeviceConfig, RemoteAddr, SendOperation, SendWr,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let pd = device.alloc_pd()?;
+/// let cq = device.create_cq(16, None)?;
+/// let [writer, reader] = [(); 2].map(|()| pd.queue_pair(&cq, &cq).signal_all(true).build());
+/// let (writer, reader) = (writer?, reader?);
+/// writer.connect(&reader.dest(None)?, &ConnectOptions::default())?;
+/// reader.connect(&writer.dest(None)?, &ConnectOptions::default())?;
+///
+/// let access =
+///     AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL;
+/// let log = pd.register(4096, access)?;
+/// let at = |offset| RemoteAddr { addr: log.address() + offset, rkey: log.rkey() };
+/// writer.post_send([
+///     SendWr::inline(1, SendOperation::write(at(64)), b"a record"),
+///     SendWr::new(2, SendOperation::atomic_write(at(0), 1), []),
+///     SendWr::new(3, SendOperation::flush(at(0), 72), []),
+/// ])?;
+/// for _ in 0..3 {
+///     assert!(cq.spin_wait(Duration::from_secs(1)).is_some());
+/// }
+/// assert_eq!(log.load_u64(0)?, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) driver: Arc<Driver>,

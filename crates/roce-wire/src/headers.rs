@@ -26,13 +26,13 @@ use crate::{
 pub struct Headers {
     pub bth: Bth,
     pub reth: Option<Reth>,
-    pub feth: Option<Feth>,
     pub atomic_eth: Option<AtomicEth>,
     pub aeth: Option<Aeth>,
     pub atomic_ack: Option<AtomicAckEth>,
     pub deth: Option<Deth>,
     pub immediate: Option<Immediate>,
     pub invalidate: Option<InvalidateKey>,
+    pub feth: Option<Feth>,
 }
 
 impl Headers {

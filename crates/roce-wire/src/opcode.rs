@@ -89,7 +89,6 @@ pub enum Position {
 #[allow(missing_docs)]
 pub enum Ext {
     Reth,
-    Feth,
     AtomicEth,
     Aeth,
     AtomicAckEth,
@@ -98,6 +97,7 @@ pub enum Ext {
     InvalidateKey,
     /// The reserved bytes of a CNP: sent as zeros, ignored when received.
     CnpReserved,
+    Feth,
 }
 
 /// Extension of the last packet of a SEND or WRITE for the completion.

@@ -139,7 +139,11 @@ impl Memory for Guarded {
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
-        assert_eq!((grant.access, grant.len), (Access::RemoteAtomic, 8), "{grant:?}");
+        let wanted = match change {
+            AtomicChange::Store(_) => Access::RemoteAtomicWrite,
+            _ => Access::RemoteAtomic,
+        };
+        assert_eq!((grant.access, grant.len), (wanted, 8), "{grant:?}");
         let address = self.regions[grant.region].address.wrapping_add(grant.at);
         assert!(address.is_multiple_of(8), "an atomic at {address:#x}");
         let place = self.place(grant, 0, 8);

@@ -3,6 +3,7 @@
 use super::memory::Region;
 use crate::{RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge};
 use roce_fuzz_support::Script;
+use roce_wire::FlushExtent;
 
 /// The key of a region, or any.
 pub(super) fn key(script: &mut Script<'_>, regions: &[Region]) -> u32 {
@@ -66,6 +67,13 @@ pub(super) fn request(script: &mut Script<'_>, regions: &[Region], wr_id: u64) -
     let invalidate = (code & 0x20 != 0).then(|| key(script, regions));
     let (compare, swap) = (u64::from(code), 7);
     let operation = match code % 8 {
+        5 if code & 0xc0 == 0xc0 => SendOperation::AtomicWrite { remote, value: swap },
+        6 if code & 0xc0 == 0xc0 => SendOperation::Flush {
+            remote,
+            len: len(script),
+            placement: script.byte(),
+            extent: if code & 0x20 == 0 { FlushExtent::Range } else { FlushExtent::Region },
+        },
         0 | 1 => SendOperation::Send { immediate, invalidate },
         2 => SendOperation::Write { remote, immediate },
         3 | 4 => SendOperation::Read { remote },
@@ -77,6 +85,9 @@ pub(super) fn request(script: &mut Script<'_>, regions: &[Region], wr_id: u64) -
     let mut work = if flags & 0xe0 == 0xe0 {
         let inline = script.byte();
         SendWr::inline(wr_id, operation, vec![flags; inline.into()])
+    } else if operation.has_empty_response() && flags & 0x80 == 0 {
+        // With local bytes it is refused at once.
+        SendWr::new(wr_id, operation, [])
     } else if operation.is_atomic() && flags & 0x80 == 0 {
         // An atomic of any other length than 8 is refused at once.
         let key = key(script, regions);

@@ -55,10 +55,17 @@ pub(crate) fn validate_send(
         operation if operation.is_atomic() && len != 8 => {
             return Err(PostError::AtomicLength { len });
         }
+        operation if operation.has_empty_response() && len != 0 => {
+            return Err(PostError::UnexpectedData { len });
+        }
+        SendOperation::Flush { len, .. } if u64::from(len) > MAX_MESSAGE_LEN => {
+            return Err(PostError::MessageTooLong { len: len.into() });
+        }
         _ => {}
     }
     // In ERROR it is flushed, whatever it is.
-    if work.operation.returns_data() && qp.params.max_rd_atomic == 0 && state.is_sending() {
+    let uses_resource = work.operation.returns_data() || work.operation.has_empty_response();
+    if uses_resource && qp.params.max_rd_atomic == 0 && state.is_sending() {
         return Err(PostError::NoReadsAllowed);
     }
     Ok((len, packets))

@@ -45,7 +45,7 @@ impl Memory for Bytes {
     ) -> Result<usize, MemoryFault> {
         let end = address.checked_add(len).ok_or(MemoryFault::OutOfBounds)?;
         match key {
-            ODD_KEY if access == Access::RemoteAtomic => Err(MemoryFault::Misaligned),
+            ODD_KEY if access.is_of_word() => Err(MemoryFault::Misaligned),
             KEY if end <= self.0.len() as u64 => Ok(address as usize),
             KEY => Err(MemoryFault::OutOfBounds),
             _ => Err(MemoryFault::UnknownKey),

@@ -89,7 +89,7 @@ fn a_request_for_remote_memory_that_is_absent_is_a_remote_operational_error() {
 
 #[test]
 fn an_atomic_on_memory_that_is_absent_changes_nothing() {
-    for kind in [Kind::CompareSwap, Kind::FetchAdd] {
+    for kind in [Kind::CompareSwap, Kind::FetchAdd, Kind::AtomicWrite] {
         let mut it = fixture(Service::Rc);
         let before = it.world.nodes[1].memory.bytes(it.remote).to_vec();
         it.world.nodes[1].memory.unmap(it.remote, 7..8);
@@ -121,7 +121,7 @@ fn a_receive_into_memory_that_is_absent_fails_on_both_sides() {
 #[test]
 fn a_request_whose_own_memory_is_absent_is_a_local_protection_error() {
     // What is sent is read; the response to a READ or atomic is written.
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.has_empty_response()) {
         for hole in holes(kind) {
             let mut it = fixture(Service::Rc);
             it.world.nodes[0].memory.unmap(it.local, hole.clone());

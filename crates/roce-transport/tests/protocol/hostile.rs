@@ -264,10 +264,7 @@ fn a_message_in_pieces_of_the_wrong_length_is_an_invalid_request() {
 #[test]
 fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     let requests = || {
-        // The responder refuses these two.
-        KnownOpcode::all()
-            .filter(|it| it.info().service == Service::Rc && it.info().is_request())
-            .filter(|it| !matches!(*it, opcode::RC_FLUSH | opcode::RC_ATOMIC_WRITE))
+        KnownOpcode::all().filter(|it| it.info().service == Service::Rc && it.info().is_request())
     };
     let mtu = PathMtu::B256.bytes();
     let build = |opcode: KnownOpcode, dest, psn, region: Region| {
@@ -287,7 +284,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             Operation::Send | Operation::Write if info.position.opens() => mtu,
             // The rest of a message whose first packet said two path MTUs.
             Operation::Write if !info.position.is_first() => mtu,
-            Operation::Send | Operation::Write => 8,
+            Operation::Send | Operation::Write | Operation::AtomicWrite => 8,
             _ => 0,
         };
         forge::packet(&headers, &vec![9; carried])

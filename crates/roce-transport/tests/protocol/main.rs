@@ -28,6 +28,7 @@ mod marks;
 mod model;
 mod multicast;
 mod order;
+mod placement;
 mod progress;
 mod protection;
 mod random_api_calls;

@@ -7,8 +7,29 @@ use crate::common::exchange::{self, Kind, sge};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
 
-const REMOTE: [Kind; 5] =
-    [Kind::Write, Kind::WriteImmediate, Kind::Read, Kind::CompareSwap, Kind::FetchAdd];
+const REMOTE: [Kind; 7] = [
+    Kind::Write,
+    Kind::WriteImmediate,
+    Kind::Read,
+    Kind::CompareSwap,
+    Kind::FetchAdd,
+    Kind::AtomicWrite,
+    Kind::Flush,
+];
+
+/// The right that a request needs.
+fn right_of(kind: Kind) -> AccessFlags {
+    match kind {
+        Kind::Write | Kind::WriteImmediate | Kind::AtomicWrite => AccessFlags::REMOTE_WRITE,
+        Kind::Read => AccessFlags::REMOTE_READ,
+        Kind::Flush => AccessFlags::FLUSH_GLOBAL,
+        _ => AccessFlags::REMOTE_ATOMIC,
+    }
+}
+
+fn is_of_word(kind: Kind) -> bool {
+    kind.is_atomic() || kind == Kind::AtomicWrite
+}
 
 const LEN: u64 = 800;
 
@@ -67,7 +88,7 @@ fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, 
 }
 
 fn access_len(kind: Kind) -> u64 {
-    if kind.is_atomic() { 8 } else { LEN }
+    if is_of_word(kind) { 8 } else { LEN }
 }
 
 //= test rc-remote-key
@@ -88,7 +109,7 @@ fn an_unknown_key_is_refused() {
 fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
     for kind in REMOTE {
         let len = access_len(kind);
-        let step = if kind.is_atomic() { 8 } else { 1 }; // an atomic stays aligned
+        let step = if is_of_word(kind) { 8 } else { 1 }; // an atomic stays aligned
         let outside = |target: Region| {
             [
                 target.address - step,
@@ -110,15 +131,11 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
 }
 
 //= test rc-remote-key
+//= test rc-atomic-write-right
 #[test]
 fn a_right_that_the_region_does_not_give_is_refused() {
     for kind in REMOTE {
-        let missing = match kind {
-            Kind::Write | Kind::WriteImmediate => AccessFlags::REMOTE_WRITE,
-            Kind::Read => AccessFlags::REMOTE_READ,
-            _ => AccessFlags::REMOTE_ATOMIC,
-        };
-        let (mut world, ends, target, local) = world_with_target(all_but(missing), PD);
+        let (mut world, ends, target, local) = world_with_target(all_but(right_of(kind)), PD);
         let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
@@ -152,11 +169,7 @@ fn a_region_that_is_no_longer_registered_is_refused() {
 #[test]
 fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
     for kind in REMOTE {
-        let without = match kind {
-            Kind::Write | Kind::WriteImmediate => AccessFlags::REMOTE_WRITE,
-            Kind::Read => AccessFlags::REMOTE_READ,
-            _ => AccessFlags::REMOTE_ATOMIC,
-        };
+        let without = right_of(kind);
         let mut world = World::pair();
         let options = Options::default();
         let strict = Options { access: AccessFlags::ALL.difference(without), ..options };
@@ -170,9 +183,10 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
 }
 
 //= test rc-atomic-aligned
+//= test rc-atomic-write-aligned
 #[test]
 fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
-    for kind in [Kind::CompareSwap, Kind::FetchAdd] {
+    for kind in [Kind::CompareSwap, Kind::FetchAdd, Kind::AtomicWrite] {
         for off in 1..8 {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
             let remote = RemoteAddr { addr: target.address + off, rkey: target.key };

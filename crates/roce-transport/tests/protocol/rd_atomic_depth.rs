@@ -13,10 +13,11 @@ use crate::common::world::{World, WorldConfig};
 use roce_simnet::Rights;
 
 //= test rc-read-depth
+//= test rc-empty-response-depth
 #[test]
 fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
     for depth in [1, 2, 3, 4, 16] {
-        for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
+        for kind in Kind::COUNTED {
             let link = LinkConfig::with_latency(Duration::from_micros(100));
             let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
             world.nodes[0].keep_sent = true;
@@ -46,7 +47,7 @@ fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
 //= test rc-no-responder-resources
 #[test]
 fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_request() {
-    for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
+    for kind in Kind::COUNTED.into_iter().filter(|kind| *kind != Kind::Flush) {
         let mut world = World::pair();
         let options = Options::default();
         let none = Options { max_dest_rd_atomic: 0, ..options };

@@ -77,12 +77,12 @@ fn writes_arrive_exactly_once_under_any_fate_of_the_first_requests() {
 
 #[test]
 fn reads_and_atomics_happen_exactly_once_under_any_fate_of_the_first_requests() {
-    every_script(&[Kind::Read, Kind::CompareSwap, Kind::FetchAdd], REQUESTS_LONG - 1, 0);
+    every_script(&Kind::COUNTED, REQUESTS_LONG - 1, 0);
 }
 
 #[test]
 fn reads_and_atomics_happen_exactly_once_under_any_fate_of_the_first_responses() {
-    every_script(&[Kind::Read, Kind::CompareSwap, Kind::FetchAdd], 0, REQUESTS_LONG);
+    every_script(&Kind::COUNTED, 0, REQUESTS_LONG);
 }
 
 #[test]

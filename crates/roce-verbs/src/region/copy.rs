@@ -91,6 +91,9 @@ mod x86_64 {
                 AtomicChange::Add(n) => {
                     guarded::roce_verbs_guarded_fetch_add(word, n, &raw mut original)
                 }
+                AtomicChange::Store(new) => {
+                    guarded::roce_verbs_guarded_swap(word, new, &raw mut original)
+                }
                 AtomicChange::SwapIf { expected, new } => {
                     guarded::roce_verbs_guarded_compare_exchange(
                         word,
@@ -153,6 +156,7 @@ mod unguarded {
         let word = unsafe { AtomicU64::from_ptr(word) };
         Ok(match change {
             AtomicChange::Add(n) => word.fetch_add(n, Ordering::AcqRel),
+            AtomicChange::Store(new) => word.swap(new, Ordering::AcqRel),
             AtomicChange::SwapIf { expected, new } => {
                 match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(old) | Err(old) => old,

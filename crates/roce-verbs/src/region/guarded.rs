@@ -65,6 +65,7 @@ mod x86_64 {
             add: u64,
             original: *mut u64,
         ) -> u32;
+        pub(crate) fn roce_verbs_guarded_swap(word: *mut u64, new: u64, original: *mut u64) -> u32;
         pub(crate) fn roce_verbs_guarded_compare_exchange(
             word: *mut u64,
             expected: u64,

@@ -213,6 +213,13 @@ roce_verbs_function roce_verbs_guarded_fetch_add
 	xor eax, eax
 	ret
 
+# Stores rsi in the aligned word at rdi, and its value of before at rdx.
+roce_verbs_function roce_verbs_guarded_swap
+	xchg [rdi], rsi
+	mov [rdx], rsi
+	xor eax, eax
+	ret
+
 # Stores rdx in the aligned word at rdi if it holds rsi, and its value of before at rcx.
 roce_verbs_function roce_verbs_guarded_compare_exchange
 	mov rax, rsi

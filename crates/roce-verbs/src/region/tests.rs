@@ -137,6 +137,10 @@ fn an_atomic_on_a_word_that_is_not_aligned_changes_nothing() {
     assert_eq!(mapping.atomic(8, AtomicChange::Add(5)), Ok(0));
     assert_eq!(mapping.atomic(8, AtomicChange::SwapIf { expected: 5, new: 9 }), Ok(5));
     assert_eq!(mapping.load_u64(8), Some(9));
+    assert_eq!(mapping.atomic(12, AtomicChange::Store(1)), Err(MemoryFault::Misaligned));
+    assert_eq!(mapping.atomic(8, AtomicChange::Store(u64::MAX - 1)), Ok(9));
+    assert_eq!(mapping.load_u64(8), Some(u64::MAX - 1));
+    assert_eq!((mapping.load_u64(0), mapping.load_u64(16)), (Some(0), Some(0)));
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn an_access_to_a_page_that_is_not_present_fails_and_all_others_go_on() {
             }
         }
         let swap = AtomicChange::SwapIf { expected: 1, new: 2 };
-        for change in [AtomicChange::Add(1), swap] {
+        for change in [AtomicChange::Add(1), AtomicChange::Store(1), swap] {
             assert_eq!(mapping.atomic(start, change), Err(MemoryFault::NotPresent));
             assert!(mapping.atomic(start - 8, change).is_ok());
         }

@@ -79,7 +79,8 @@ impl Completer {
     fn missing_responses(&self, send: &SendState, span: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = vec![];
         let (unacked, expected) = (send.unacked(), send.psn(send.unacked()));
-        for request in send.reads().iter_from(span.start).take_while(|it| it.start < span.end) {
+        let requests = send.reads().with_data_from(span.start);
+        for request in requests.take_while(|it| it.start < span.end) {
             let mut at = request.start.max(span.start);
             let end = request.end.min(span.end);
             for psn in self.early.psns_from(send.psn(at), expected) {

@@ -10,7 +10,7 @@ use crate::qp::context::QpContext;
 use crate::rc::loss_recovery::{Action, DeferredNak};
 use crate::rc::reorder_buffer::{MAX_AHEAD, ReorderBuffer};
 use crate::rc::requester::Requester;
-use crate::rc::send_state::ReadRequest;
+use crate::rc::send_state::{ReadRequest, ResponseKind};
 use crate::request_fault::status_of;
 use crate::timers::Timers;
 use crate::transfer::scatter;
@@ -92,8 +92,10 @@ impl Completer {
                 let is_atomic = info.operation == Operation::AtomicAck;
                 let request = requester.send().reads().find(seq);
                 //= rule rc-response-kind: InfiniBand, clause not known; rxe_comp.c: check_ack
-                //# A READ has READ responses, and an atomic the answer to an atomic.
-                let Some(request) = request.filter(|it| it.is_atomic == is_atomic) else {
+                //# A READ has READ responses, and an atomic the answer to an atomic. FLUSH and ATOMIC WRITE
+                //# have an empty READ response.
+                let is_it = |it: &ReadRequest| (it.response == ResponseKind::Atomic) == is_atomic;
+                let Some(request) = request.filter(is_it) else {
                     response.cx.dropped(psn, DropReason::UnexpectedResponse);
                     return Ok(());
                 };
@@ -292,7 +294,10 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
         let entry = requester.send().front().expect("a request that waits for an answer is queued");
         let original = original.unwrap_or(0).to_ne_bytes();
         let (mut offset, mut data) = (0, &original[..]);
-        if !request.is_atomic {
+        if request.response == ResponseKind::Empty {
+            return self.complete_empty(requester, payload, is_last);
+        }
+        if request.response == ResponseKind::Read {
             let mtu = self.qp.params.mtu;
             (offset, data) = (entry.offset_of(self.seq, mtu), payload);
             //= rule rc-read-response-len: InfiniBand, clause not known
@@ -312,6 +317,22 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
         {
             self.cx.counters().local_protection_err += 1;
             return Err(CompletionStatus::LocalProtectionError);
+        }
+        requester.advance(self.seq + 1, self.qp, self.timers, self.cx);
+        Ok(())
+    }
+
+    /// Handles the response to a FLUSH or ATOMIC WRITE.
+    #[cold]
+    fn complete_empty(
+        &mut self,
+        requester: &mut Requester,
+        payload: &[u8],
+        is_last: bool,
+    ) -> Result<(), CompletionStatus> {
+        if !payload.is_empty() || !is_last {
+            self.cx.counters().bad_response += 1;
+            return Err(CompletionStatus::BadResponse);
         }
         requester.advance(self.seq + 1, self.qp, self.timers, self.cx);
         Ok(())

@@ -1,14 +1,15 @@
-//! Writes requests as packets: SENDs and WRITEs, READs, atomics.
+//! Writes requests as packets: SENDs and WRITEs, READs, and requests that are one packet and draw a
+//! response of their own: atomics, FLUSH and ATOMIC WRITE.
 
 use core::ops::Range;
 
-use roce_wire::{AtomicEth, Bth, Headers, Reth, opcode};
+use roce_wire::{ATOMIC_WRITE_LEN, AtomicEth, Bth, Feth, Headers, Reth, opcode};
 
 use super::ack_request::AckPolicy;
 use crate::qp::context::QpContext;
 use crate::qp::outgoing_message::DataPacket;
 use crate::qp::send_queue::SendEntry;
-use crate::rc::send_state::{ReadRequest, SendState, Sent};
+use crate::rc::send_state::{ReadRequest, ResponseKind, SendState, Sent};
 use crate::train::TrainWriter;
 use crate::transfer::{GatherCopy, check_all};
 use crate::{Access, Memory, MemoryFault, RemoteAddr, SendOperation, WrData};
@@ -125,7 +126,8 @@ impl<M: Memory> RequestWriter<'_, M> {
         let Some(len) = self.read_request(entry, remote, next..end, acks, train)? else {
             return Ok(Written::NoRoom);
         };
-        let read = ReadRequest { start: next, end, is_atomic: false, is_split: false };
+        let response = ResponseKind::Read;
+        let read = ReadRequest { start: next, end, response, is_split: false };
         Ok(Written::Sent(Sent {
             //= rule rc-read-psns: InfiniBand, clause not known; rxe_req.c: update_wqe_psn
             //# A READ request uses as many PSNs as its response has packets.
@@ -184,22 +186,30 @@ impl<M: Memory> RequestWriter<'_, M> {
         (packets > 0 && (is_worth_while || in_flight == 0)).then_some(packets)
     }
 
-    /// The request for an atomic.
-    pub(super) fn atomic(
+    /// An atomic, FLUSH or ATOMIC WRITE.
+    pub(super) fn single_request(
         self,
         entry: SendEntry<'_>,
         acks: &mut AckPolicy,
         train: &mut TrainWriter<'_>,
     ) -> Result<Written, MemoryFault> {
         let (send, start) = (self.send, self.send.next());
+        //= also rc-read-depth
+        //= rule rc-empty-response-depth: rxe_req.c: check_init_depth; rxe_resp.c: rxe_prepare_res
+        //# An ATOMIC WRITE counts as an atomic. rxe does not count a FLUSH that it sends, but its
+        //# responder remembers each as it remembers READs, so that one too many would displace a READ.
         if send.reads_in_flight() >= self.qp.params.max_rd_atomic {
             return Ok(Written::Blocked);
         }
-        if !self.atomic_request(entry, start, acks, train)? {
+        if !self.repeat_single_request(entry, start, acks, train)? {
             return Ok(Written::NoRoom);
         }
         let is_new = start >= send.max_sent();
-        let read = ReadRequest { start, end: start + 1, is_atomic: true, is_split: false };
+        let response = match entry.work.operation.is_atomic() {
+            true => ResponseKind::Atomic,
+            false => ResponseKind::Empty,
+        };
+        let read = ReadRequest { start, end: start + 1, response, is_split: false };
         Ok(Written::Sent(Sent {
             seqs: 1,
             packets: 1,
@@ -210,8 +220,8 @@ impl<M: Memory> RequestWriter<'_, M> {
         }))
     }
 
-    /// Writes an atomic request; returns false if it does not fit into the train.
-    pub(super) fn atomic_request(
+    /// Writes an atomic, FLUSH or ATOMIC WRITE; returns false if it does not fit into the train.
+    pub(super) fn repeat_single_request(
         self,
         entry: SendEntry<'_>,
         seq: u64,
@@ -222,22 +232,48 @@ impl<M: Memory> RequestWriter<'_, M> {
         if let WrData::Sges(list) = &entry.work.data {
             check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
         }
-        let (opcode, remote, swap_or_add, compare) = match entry.work.operation {
-            SendOperation::CompareSwap { remote, compare, swap } => {
-                (opcode::RC_COMPARE_SWAP, remote, swap, compare)
+        let (opcode, payload) = match entry.work.operation {
+            SendOperation::CompareSwap { .. } => (opcode::RC_COMPARE_SWAP, None),
+            SendOperation::FetchAdd { .. } => (opcode::RC_FETCH_ADD, None),
+            SendOperation::Flush { .. } => (opcode::RC_FLUSH, None),
+            SendOperation::AtomicWrite { value, .. } => {
+                (opcode::RC_ATOMIC_WRITE, Some(value.to_ne_bytes()))
             }
-            SendOperation::FetchAdd { remote, add } => (opcode::RC_FETCH_ADD, remote, add, 0),
-            _ => unreachable!("only atomics come here"),
+            _ => unreachable!("only these come here"),
         };
+        let (headers_len, payload) =
+            (opcode.headers_len(), payload.as_ref().map_or(&[][..], |it| it));
+        let Some(room) = train.room_for(headers_len, payload.len()) else { return Ok(false) };
+        room[headers_len..][..payload.len()].copy_from_slice(payload);
         let mut bth = Bth::new(opcode, qp.params.dest_qpn, send.psn(seq));
-        let RemoteAddr { addr: address, rkey: key } = remote;
-        let atomic_eth = Some(AtomicEth { address, key, swap_or_add, compare });
-        if train.room_for(opcode.headers_len(), 0).is_none() {
-            return Ok(false);
-        }
         bth.ack_request = acks.requests_response();
-        let headers = Headers { atomic_eth, ..Headers::new(bth) };
-        train.push(&headers, 0, None);
+        train.push(&single_request_headers(bth, &entry.work.operation), payload.len(), None);
         Ok(true)
+    }
+}
+
+/// Headers of an atomic, FLUSH or ATOMIC WRITE.
+fn single_request_headers(bth: Bth, operation: &SendOperation) -> Headers {
+    let atomic = |remote: RemoteAddr, swap_or_add, compare| {
+        let RemoteAddr { addr: address, rkey: key } = remote;
+        Some(AtomicEth { address, key, swap_or_add, compare })
+    };
+    let reth = |remote: RemoteAddr, len| Some(Reth { address: remote.addr, key: remote.rkey, len });
+    let headers = Headers::new(bth);
+    match *operation {
+        SendOperation::CompareSwap { remote, compare, swap } => {
+            Headers { atomic_eth: atomic(remote, swap, compare), ..headers }
+        }
+        SendOperation::FetchAdd { remote, add } => {
+            Headers { atomic_eth: atomic(remote, add, 0), ..headers }
+        }
+        SendOperation::AtomicWrite { remote, .. } => {
+            Headers { reth: reth(remote, ATOMIC_WRITE_LEN as u32), ..headers }
+        }
+        SendOperation::Flush { remote, len, placement, extent } => {
+            let feth = Some(Feth::new(placement, extent));
+            Headers { feth, reth: reth(remote, len), ..headers }
+        }
+        _ => headers,
     }
 }

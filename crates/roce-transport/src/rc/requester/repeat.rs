@@ -128,8 +128,8 @@ impl Requester {
                     }
                     end
                 }
-                (operation, Some(_)) if operation.is_atomic() => {
-                    if !writer.atomic_request(entry, seq, acks, train)? {
+                (operation, Some(_)) if operation.is_single_request() => {
+                    if !writer.repeat_single_request(entry, seq, acks, train)? {
                         break;
                     }
                     seq + 1

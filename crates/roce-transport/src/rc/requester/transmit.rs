@@ -196,7 +196,7 @@ impl Requester {
                 let limit = ReadLimit { window: limit.size(), train_end: limit.train_end() };
                 writer.next_read(entry, remote, limit, acks, train)
             }
-            _ if operation.is_atomic() => writer.atomic(entry, acks, train),
+            _ if operation.is_single_request() => writer.single_request(entry, acks, train),
             _ => writer.data(entry, send.next(), gather, acks, train),
         };
         match written {

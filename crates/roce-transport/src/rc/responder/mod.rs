@@ -10,9 +10,9 @@ mod resources;
 pub(crate) mod response_queue;
 mod response_writer;
 
-use roce_wire::{NakCode, Operation, Packet, Psn, Verified};
+use roce_wire::{Feth, NakCode, Operation, Packet, Psn, Reth, Verified};
 
-use self::execute::{change_of, check_atomic, check_read};
+use self::execute::{change_of, check_atomic, check_atomic_write, check_flush, check_read};
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
@@ -293,6 +293,7 @@ impl Responder {
                 }
                 Ok(())
             }
+            Operation::Flush => self.execute_flush(qp, (headers.feth, headers.reth), memory, cx),
             //= rule rc-no-responder-resources: rxe_resp.c: check_resource
             //# Without responder resources a READ or atomic is an invalid request.
             _ if !self.resources.are_allowed() => Err(RequestFault::NotAllowed.into()),
@@ -305,8 +306,12 @@ impl Responder {
                 let resource = Resource { first, packets, replay: Replay::Read(reth) };
                 let (sent, is_replay) = (0, false);
                 let read = ReadResponse { resource: first, first, packets, sent, reth, is_replay };
-                self.respond(resource, Response::Read(read), cx);
+                self.respond(packets, Some(resource), Response::Read(read), cx);
                 Ok(())
+            }
+            Operation::AtomicWrite => {
+                let parts = (headers.reth, packet.payload());
+                self.execute_atomic_write(qp, parts, memory, cx)
             }
             operation => {
                 let atomic = headers.atomic_eth.ok_or(RequestFault::OpcodeOutOfSequence)?;
@@ -319,10 +324,63 @@ impl Responder {
                 let replay = Replay::Atomic { operation, original };
                 let response = Response::Atomic { psn, original, is_replay: false };
                 self.last_executed = psn;
-                self.respond(Resource { first: psn, packets: 1, replay }, response, cx);
+                let resource = Resource { first: psn, packets: 1, replay };
+                self.respond(1, Some(resource), response, cx);
                 Ok(())
             }
         }
+    }
+
+    /// Executes a FLUSH. It uses no responder resource: the response to a repeated one is the same.
+    //= rule rc-flush-no-resource: rxe_req.c: check_init_depth; rxe_resp.c: check_resource
+    //# A peer may have more FLUSHes on their way than READs and atomics were agreed upon, also if none
+    //# were.
+    // The headers as values: a packet whose address is taken stays in memory, for 50 instructions.
+    #[cold]
+    #[inline(never)]
+    fn execute_flush<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        (feth, reth): (Option<Feth>, Option<Reth>),
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ResponderError> {
+        let (Some(feth), Some(reth)) = (feth, reth) else {
+            return Err(RequestFault::OpcodeOutOfSequence.into());
+        };
+        check_flush(feth, reth, qp, memory)?;
+        if !self.responses.has_room_for_flush() {
+            return Err(RequestFault::TooManyReads.into());
+        }
+        self.respond_empty(None, cx);
+        Ok(())
+    }
+
+    /// Executes an ATOMIC WRITE.
+    #[cold]
+    #[inline(never)]
+    fn execute_atomic_write<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        (reth, payload): (Option<Reth>, &[u8]),
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ResponderError> {
+        let reth = reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
+        let (grant, store) = check_atomic_write(reth, payload, qp, memory)?;
+        self.evict_resource()?;
+        memory.atomic(grant, store).map_err(RequestFault::RemoteMemory)?;
+        self.respond_empty(Some(Replay::AtomicWrite), cx);
+        Ok(())
+    }
+
+    /// A FLUSH or ATOMIC WRITE was executed, which uses a resource if it has a `replay`.
+    fn respond_empty<O: Observer>(&mut self, replay: Option<Replay>, cx: &mut Context<'_, O>) {
+        let psn = self.expected;
+        self.last_executed = psn;
+        let resource = replay.map(|replay| Resource { first: psn, packets: 1, replay });
+        let response = Response::Empty { psn, is_replay: false };
+        self.respond(1, resource, response, cx);
     }
 
     /// Responds to a request that was executed before, without executing it again.
@@ -365,6 +423,23 @@ impl Responder {
                 };
                 self.responses.insert_replay(Response::Atomic { psn, original, is_replay: true });
             }
+            //= rule rc-duplicate-atomic-write: rxe_resp.c: duplicate_request
+            //# A repeated ATOMIC WRITE is not executed again and gets the same response.
+            (Operation::AtomicWrite, _) => {
+                if !self.resources.has_atomic_write(psn) {
+                    //= also rc-duplicate-unknown
+                    return cx.dropped(psn, DropReason::UnknownDuplicate);
+                }
+                self.responses.insert_replay(Response::Empty { psn, is_replay: true });
+            }
+            //= rule rc-duplicate-flush: InfiniBand oA19-14; rxe_resp.c: duplicate_request
+            //# A repeated FLUSH gets the same response. What it covers was placed before.
+            (Operation::Flush, _) => {
+                if !self.responses.has_room_for_flush() {
+                    return cx.dropped(psn, DropReason::UnknownDuplicate);
+                }
+                self.responses.insert_replay(Response::Empty { psn, is_replay: true });
+            }
             //= rule rc-duplicate-write: InfiniBand C9-105; rxe_resp.c: duplicate_request
             //# A repeated SEND or WRITE is acknowledged again and not executed.
             _ => self.schedule_ack(cx),
@@ -400,15 +475,18 @@ impl Responder {
         self.resend_seq_nak(pending);
     }
 
-    /// A READ or atomic was executed: it uses `resource`, and `response` is sent.
+    /// A request of `packets` PSNs was executed: it uses `resource`, and `response` is sent.
     fn respond<O: Observer>(
         &mut self,
-        resource: Resource,
+        packets: u32,
+        resource: Option<Resource>,
         response: Response,
         cx: &mut Context<'_, O>,
     ) {
-        let pending = self.advance(resource.packets);
-        self.resources.insert(resource);
+        let pending = self.advance(packets);
+        if let Some(resource) = resource {
+            self.resources.insert(resource);
+        }
         //= also rc-msn
         self.msn = self.msn.wrapping_add(1);
         if self.responses.push(response) {

@@ -21,6 +21,8 @@ pub(crate) enum Replay {
     Read(Reth),
     /// Send the word again that it held: an atomic must not be executed twice.
     Atomic { operation: Operation, original: u64 },
+    /// Send the empty response to an ATOMIC WRITE again.
+    AtomicWrite,
 }
 
 /// The last READs and atomics, oldest first, as many as the peer may have outstanding.
@@ -95,6 +97,11 @@ impl Resources {
             Replay::Atomic { operation, original } if operation == asked => Some(original),
             _ => None,
         }
+    }
+
+    /// Returns true if the ATOMIC WRITE with this PSN was executed.
+    pub(crate) fn has_atomic_write(&self, psn: Psn) -> bool {
+        self.newest_around(psn).is_some_and(|it| matches!(it.replay, Replay::AtomicWrite))
     }
 
     fn newest_around(&self, psn: Psn) -> Option<&Resource> {

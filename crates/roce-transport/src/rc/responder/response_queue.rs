@@ -19,6 +19,8 @@ pub(crate) enum Response {
     Read(ReadResponse),
     /// The word of an atomic before its execution.
     Atomic { psn: Psn, original: u64, is_replay: bool },
+    /// Nothing, in response to a FLUSH or ATOMIC WRITE.
+    Empty { psn: Psn, is_replay: bool },
 }
 
 /// The response to a READ request, as far as it is sent.
@@ -37,6 +39,10 @@ pub(crate) struct ReadResponse {
 
 /// Maximum repeated responses to parts of a READ that wait to be sent. A request for more is dropped.
 const MAX_REPLAYS: u32 = 16;
+
+/// Maximum responses that wait to be sent when a FLUSH is executed. It is more than requests that a
+/// requester has in flight while it waits for the first of their responses.
+const MAX_FLUSHES: usize = 1024;
 
 impl ReadResponse {
     /// The PSN of the next packet, and that behind the last.
@@ -66,7 +72,8 @@ impl Response {
             | Self::Nak { psn, .. }
             | Self::Rnr { psn, .. }
             | Self::GapReport { psn }
-            | Self::Atomic { psn, .. } => psn,
+            | Self::Atomic { psn, .. }
+            | Self::Empty { psn, .. } => psn,
             Self::Read(read) => read.first.advanced_by(read.packets - 1),
         }
     }
@@ -84,7 +91,7 @@ impl Response {
     fn resource(&self) -> Option<Psn> {
         match *self {
             Self::Read(read) => Some(read.resource),
-            Self::Atomic { psn, .. } => Some(psn),
+            Self::Atomic { psn, .. } | Self::Empty { psn, .. } => Some(psn),
             _ => None,
         }
     }
@@ -94,7 +101,7 @@ impl Response {
 ///
 /// Bounded by the responder resources: at most one response to each READ and atomic, and
 /// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, one NAK and one gap report
-/// at the end.
+/// at the end. FLUSH needs no responder resource: beyond [`MAX_FLUSHES`] responses none is executed.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue(VecDeque<Response>);
 
@@ -199,6 +206,11 @@ impl ResponseQueue {
         self.0.insert(at, response);
     }
 
+    /// Returns true if there is room for the response to a FLUSH.
+    pub(crate) fn has_room_for_flush(&self) -> bool {
+        self.0.len() < MAX_FLUSHES
+    }
+
     /// Returns true if an ACK is all that waits.
     pub(crate) fn is_only_an_ack(&self) -> bool {
         matches!((self.0.len(), self.0.front()), (1, Some(Response::Ack { .. })))
@@ -233,6 +245,7 @@ impl ResponseQueue {
                     it,
                     Response::Read(ReadResponse { is_replay: true, .. })
                         | Response::Atomic { is_replay: true, .. }
+                        | Response::Empty { is_replay: true, .. }
                 )
         })
     }
@@ -253,7 +266,8 @@ impl ResponseQueue {
             Response::Nak { psn, .. }
             | Response::Rnr { psn, .. }
             | Response::GapReport { psn }
-            | Response::Atomic { psn, .. } => (psn.previous(), None),
+            | Response::Atomic { psn, .. }
+            | Response::Empty { psn, .. } => (psn.previous(), None),
         })
     }
 

@@ -70,6 +70,12 @@ impl Responder {
                     let headers = Headers { aeth: Some(ack), atomic_ack, ..Headers::new(bth) };
                     write_bare(&headers, train)
                 }
+                //= rule rc-empty-response: rxe_resp.c: acknowledge
+                //# A FLUSH and an ATOMIC WRITE draw a READ response Only of no bytes.
+                Response::Empty { psn, .. } => {
+                    let bth = Bth::new(opcode::RC_READ_RESPONSE_ONLY, qp.params.dest_qpn, *psn);
+                    write_bare(&Headers { aeth: Some(ack), ..Headers::new(bth) }, train)
+                }
                 Response::Read(read) => write_read(read, ack, qp, memory, train)?,
             };
             if !is_written {

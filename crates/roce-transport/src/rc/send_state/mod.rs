@@ -9,7 +9,7 @@ mod outstanding_reads;
 use roce_wire::{Aeth, Psn, Syndrome};
 
 use self::credit::Credit;
-pub(crate) use self::outstanding_reads::{OutstandingReads, ReadRequest};
+pub(crate) use self::outstanding_reads::{OutstandingReads, ReadRequest, ResponseKind};
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::{SendEntry, SendQueue};

@@ -21,10 +21,12 @@ pub(crate) enum Kind {
     Read,
     CompareSwap,
     FetchAdd,
+    AtomicWrite,
+    Flush,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -33,7 +35,13 @@ impl Kind {
         Self::Read,
         Self::CompareSwap,
         Self::FetchAdd,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
+
+    /// Those whose responses are outstanding until they arrive.
+    pub(crate) const COUNTED: [Self; 5] =
+        [Self::Read, Self::CompareSwap, Self::FetchAdd, Self::AtomicWrite, Self::Flush];
 
     pub(crate) fn is_send(self) -> bool {
         matches!(self, Self::Send | Self::SendImmediate | Self::SendInvalidate)
@@ -41,6 +49,11 @@ impl Kind {
 
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Are the requests without local bytes?
+    pub(crate) fn has_empty_response(self) -> bool {
+        matches!(self, Self::AtomicWrite | Self::Flush)
     }
 
     /// Does each message use up a posted receive?
@@ -78,7 +91,8 @@ impl Exchange {
     ) -> Self {
         let tag = world.new_tag() << 32;
         let [from, to] = ends;
-        let len = if kind.is_atomic() { 8 } else { len };
+        let is_word = kind.is_atomic() || kind == Kind::AtomicWrite;
+        let len = if is_word { 8 } else { len };
         let room = len * count;
         let memory = &mut world.nodes[from.node].memory;
         let local = memory.register_filled(PD, room, Rights::ALL, 1);
@@ -170,9 +184,19 @@ impl Exchange {
                 SendOperation::CompareSwap { remote, compare: number, swap: number + 1 }
             }
             Kind::FetchAdd => SendOperation::FetchAdd { remote, add: number + 1 },
+            Kind::AtomicWrite => SendOperation::atomic_write(remote, Self::word(i)),
+            Kind::Flush => SendOperation::flush(remote, self.len as u32),
         };
+        if self.kind.has_empty_response() {
+            return SendWr { wr_id: self.tag + number, ..work(operation) };
+        }
         let gather = SgList::from(sge(self.local, i * self.len, self.len));
         SendWr { wr_id: self.tag + number, data: WrData::Sges(gather), ..work(operation) }
+    }
+
+    /// What ATOMIC WRITE `i` stores.
+    fn word(i: usize) -> u64 {
+        0x0102_0304_0506_0708 ^ i as u64
     }
 
     fn immediate(&self, i: usize) -> [u8; 4] {
@@ -216,6 +240,8 @@ impl Exchange {
             Kind::Read => CompletionOperation::Read,
             Kind::CompareSwap => CompletionOperation::CompareSwap,
             Kind::FetchAdd => CompletionOperation::FetchAdd,
+            Kind::AtomicWrite => CompletionOperation::AtomicWrite,
+            Kind::Flush => CompletionOperation::Flush,
         };
         let sent: Vec<_> = self.completions(world, self.from, SEND_CQ).collect();
         let ids: Vec<_> = sent.iter().map(|it| it.wr_id - self.tag).collect();
@@ -275,6 +301,17 @@ impl Exchange {
                     assert_eq!(word, sum(i as u64).to_ne_bytes(), "the original of atomic {i}");
                 }
             }
+            Kind::AtomicWrite => {
+                let executed = memory.atomics(self.remote);
+                assert_eq!(executed, self.count as u64, "each is executed once");
+                for (i, word) in responder.chunks(8).enumerate() {
+                    assert_eq!(word, Self::word(i).to_ne_bytes(), "word {i}");
+                }
+                assert!(requester == local_before, "it has no local bytes");
+            }
+            Kind::Flush => {
+                assert!(requester == local_before && responder == remote_before);
+            }
             _ => {
                 assert!(requester == local_before, "the source stays as it was");
                 assert!(responder == requester, "bytes arrive intact\n{}", world.report());
@@ -283,6 +320,7 @@ impl Exchange {
         let payload = (self.len * self.count) as u64;
         let (here, there) = match self.kind {
             Kind::Read | Kind::CompareSwap | Kind::FetchAdd => (payload, 0),
+            Kind::AtomicWrite | Kind::Flush => (0, 0),
             _ => (0, payload),
         };
         let local = world.nodes[self.from.node].memory.written(self.local);
@@ -308,7 +346,12 @@ pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWr {
         Kind::Read => SendOperation::Read { remote },
         Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
         Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
+        Kind::AtomicWrite => SendOperation::atomic_write(remote, 1),
+        Kind::Flush => SendOperation::flush(remote, local.len),
     };
+    if kind.has_empty_response() {
+        return work(operation);
+    }
     SendWr { data: WrData::Sges(SgList::from(local)), ..work(operation) }
 }
 
