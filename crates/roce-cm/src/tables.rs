@@ -314,8 +314,11 @@ impl Tables {
         self.timewaits.cancel(id);
         let Some(it) = self.connections.get_mut(&id) else { return };
         it.sent = None;
-        it.state = State::Idle;
-        if let Some(remote) = it.remote {
+        // An ended one that is destroyed keeps the answer that it had.
+        let has_ended = std::mem::replace(&mut it.state, State::Idle) == State::Idle;
+        if let Some(remote) = it.remote
+            && !has_ended
+        {
             let peer = it.addresses.remote;
             self.remote_names.remove_id(peer, remote, id);
             if let Some(qpn) = it.remote_qpn {

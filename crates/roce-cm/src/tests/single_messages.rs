@@ -266,6 +266,19 @@ fn a_repeated_response_is_answered_with_mra_and_then_with_rtu() {
     assert_eq!(first.private_data[..5], *b"data\0");
 }
 
+#[test]
+fn a_repeated_request_is_rejected_as_before_although_the_program_has_destroyed_its_identifier() {
+    let mut agent = agent();
+    let id = requested(&mut agent, req());
+    let reason = RejectReason::CONSUMER;
+    agent.reject(NOW, id, &RejectParameters { reason, private_data: b"go away" }).unwrap();
+    let rejected = sent(&mut agent);
+    assert!(matches!(&rejected[..], [CmMessage::Rej(rej)] if rej.reason == reason), "{rejected:?}");
+    agent.destroy(NOW, id).unwrap();
+    assert_eq!(handle(&mut agent, CmMessage::Req(req())), Disposition::Handled);
+    assert_eq!(sent(&mut agent), rejected);
+}
+
 //= test cm-dreq-queue-pair
 //= test cm-unknown-dreq
 #[test]
