@@ -216,7 +216,10 @@ fn describe(packet: &SeenPacket) -> String {
         FaultDirection::Received => "received",
     };
     let Some(facts) = packet.facts else { return format!("{way} frame without a RoCE packet") };
-    let (name, psn) = (facts.opcode.name(), facts.psn.get());
+    let (mut name, psn) = (facts.opcode.name().to_owned(), facts.psn.get());
+    if let Some(message) = facts.management {
+        name += &format!(" ({})", message.name());
+    }
     let by = packet.queue_pair.map(|number| format!(" by queue pair {number}")).unwrap_or_default();
     format!("{name} with PSN {psn}, {way}{by}")
 }

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use super::PacketKind;
+use crate::management::{CmAttribute, MANAGEMENT_DATAGRAM_LEN, ManagementHeader};
 use crate::{Frame, KnownOpcode, Operation, Psn, Qpn, Syndrome};
 
 /// What an Ethernet frame with one RoCEv2 packet says.
@@ -14,6 +15,8 @@ pub struct PacketFacts {
     pub psn: Psn,
     /// Syndrome, of packets that have one.
     pub syndrome: Option<Syndrome>,
+    /// Message of connection management, of datagrams to queue pair 1 that have one.
+    pub management: Option<CmAttribute>,
     /// Queue pair that sends it.
     pub sender: Sender,
 }
@@ -42,6 +45,10 @@ impl PacketFacts {
             opcode: headers.bth.opcode,
             psn: headers.bth.psn,
             syndrome: headers.aeth.map(|aeth| aeth.syndrome),
+            management: match headers.bth.dest_qp {
+                Qpn::GSI => cm_attribute(packet.payload()),
+                _ => None,
+            },
             sender: Sender { source: frame.source(), receiver, qpn },
         })
     }
@@ -49,6 +56,13 @@ impl PacketFacts {
     fn is_nak(&self) -> bool {
         matches!(self.syndrome, Some(Syndrome::Nak(_) | Syndrome::RnrNak { .. }))
     }
+}
+
+/// Returns the message of connection management that a payload of queue pair 1 has.
+fn cm_attribute(payload: &[u8]) -> Option<CmAttribute> {
+    let datagram: &[u8; MANAGEMENT_DATAGRAM_LEN] = payload.try_into().ok()?;
+    let header = ManagementHeader::from_bytes(datagram.first_chunk()?);
+    header.cm_attribute().ok()
 }
 
 impl PacketKind {
@@ -72,6 +86,7 @@ impl PacketKind {
             Self::Atomic => {
                 matches!(info.operation, Operation::CompareSwap | Operation::FetchAdd)
             }
+            Self::Management(attribute) => facts.management == Some(attribute),
             Self::Opcode(opcode) => facts.opcode == opcode,
         }
     }

@@ -1,6 +1,7 @@
 //! Kinds of packets that a rule may name.
 
 use crate::KnownOpcode;
+use crate::management::CmAttribute;
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +30,8 @@ pub enum PacketKind {
     ReadResponse,
     /// Requests of atomics.
     Atomic,
+    /// Datagrams of connection management with this message.
+    Management(CmAttribute),
     /// Packets of this opcode.
     Opcode(KnownOpcode),
 }

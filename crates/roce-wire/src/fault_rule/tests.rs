@@ -4,6 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::management::{CmAttribute, CmDatagram, CmMessage, Dreq, SidrReq};
 use crate::{Bth, Deth, Headers, KnownOpcode, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 fn kinds() -> impl Strategy<Value = PacketKind> {
@@ -23,7 +24,11 @@ fn kinds() -> impl Strategy<Value = PacketKind> {
     ]);
     // `cnp` is a kind, too.
     let opcodes: Vec<_> = KnownOpcode::all().filter(|opcode| *opcode != opcode::CNP).collect();
-    prop_oneof![named, prop::sample::select(opcodes).prop_map(PacketKind::Opcode)]
+    prop_oneof![
+        named,
+        prop::sample::select(&CmAttribute::ALL[..]).prop_map(PacketKind::Management),
+        prop::sample::select(opcodes).prop_map(PacketKind::Opcode),
+    ]
 }
 
 fn selectors() -> impl Strategy<Value = PacketSelector> {
@@ -93,6 +98,8 @@ fn a_sentence_may_be_written_in_more_than_one_way() {
         ("hold sends 1 to 2 behind 1 packet", "hold send 1 to 2 behind 1 packets"),
         ("delay ack 1 by 5000us", "delay ack 1 by 5ms"),
         ("drop packet 1 of rank 0 of queue pair 2", "drop packet 1 of queue pair 2 of rank 0"),
+        ("drop SIDR-REQs 1 to 2", "drop sidr-req 1 to 2"),
+        ("drop every 2nd DREQ", "drop every 2nd dreq"),
         ("  drop\tRC-RDMA-WRITE-Only 7 ", "drop rc-rdma-write-only 7"),
     ] {
         assert_eq!(FaultRule::parse(text).unwrap().to_string(), same);
@@ -111,6 +118,8 @@ fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
         ("damage bit 524424 of packet 1", "524424", "the longest frame has 524424"),
         ("damage bit x of packet 1", "x", "a bit (from 0;"),
         ("drop pakket 1", "pakket", "rc-send-only"),
+        ("drop sidr 1", "sidr", "req or sidr-rep"),
+        ("drop req", "", "a number"),
         ("drop request 3 of pair 2", "pair", "queue pair"),
         ("drop request 3 of queue pear 2", "pear", "pair"),
         ("drop request 3 of rank 1 of rank 2", "rank", "each once"),
@@ -134,15 +143,21 @@ fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
 
 /// Returns a frame from host 1 or 2 to the other.
 fn frame(from: u8, headers: &Headers) -> Vec<u8> {
+    frame_with(from, headers, &[])
+}
+
+fn frame_with(from: u8, headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let address = |last| core::net::IpAddr::from([10, 0, 0, last]);
     let outer = OuterHeaders::new(address(from), address(3 - from));
     let mut body = [0; 64];
     let len = headers.emit(&mut body);
     let mut frame = vec![0; outer.len()];
     frame.extend(&body[..len]);
+    frame.extend(payload);
     frame.extend([0; 4]);
     let sealer = Sealer::new(&outer).unwrap();
-    sealer.seal(0xc123, 7, &mut frame, len + 4, UdpChecksum::Zero).unwrap();
+    let segment_len = len + payload.len() + 4;
+    sealer.seal(0xc123, 7, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
     frame
 }
 
@@ -198,4 +213,31 @@ fn a_counter_counts_what_its_selector_names_and_nothing_else() {
     ] {
         assert_eq!(seen(text, &packets), meant, "{text}");
     }
+}
+
+#[test]
+fn datagrams_of_connection_management_are_told_by_their_message() {
+    let to = |qpn: u32, payload: &[u8]| {
+        let deth = Some(Deth { q_key: crate::GSI_Q_KEY, source_qp: Qpn::GSI });
+        let headers = Headers { deth, ..plain(opcode::UD_SEND_ONLY, qpn) };
+        PacketFacts::of(&frame_with(1, &headers, payload)).unwrap()
+    };
+    let encoded = |message| CmDatagram { transaction: 1, message }.encode();
+    let dreq = encoded(CmMessage::Dreq(Dreq::default()));
+    let sidr_req = encoded(CmMessage::SidrReq(SidrReq::default()));
+    assert_eq!(to(1, &dreq).management, Some(CmAttribute::Dreq));
+    assert_eq!(to(1, &sidr_req).management, Some(CmAttribute::SidrReq));
+    let mut other_class = dreq;
+    other_class[1] = 3;
+    for (qpn, payload) in [(17, &dreq[..]), (1, &dreq[..252]), (1, &other_class)] {
+        assert_eq!(to(qpn, payload).management, None);
+    }
+    let rule = FaultRule::parse("drop dreq 2").unwrap();
+    let mut counter = RuleCounter::new(rule.packets);
+    let admitted = [&dreq, &sidr_req, &other_class, &dreq, &dreq].map(|payload| {
+        let facts = Some(to(1, payload));
+        let direction = FaultDirection::Sent;
+        counter.admits(&SeenPacket { facts, direction, queue_pair: None, rank: None })
+    });
+    assert_eq!(admitted, [false, false, false, true, false]);
 }

@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector, Which};
 use crate::KnownOpcode;
+use crate::management::CmAttribute;
 
 /// A sentence that is no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,11 +169,16 @@ impl<'a> Words<'a> {
         let word = self.next();
         let singular = word.strip_suffix('s').unwrap_or(word);
         let named = KINDS.iter().find(|(name, _)| *name == word || *name == singular);
-        let kind = named.map(|(_, kind)| *kind).or_else(|| opcode(word).map(PacketKind::Opcode));
+        let management = || attribute(word).or_else(|| attribute(singular));
+        let kind = named
+            .map(|(_, kind)| *kind)
+            .or_else(|| management().map(PacketKind::Management))
+            .or_else(|| opcode(word).map(PacketKind::Opcode));
         kind.ok_or(FaultRuleError {
             word,
             expected: "packet, request, response, ack, nak, rnr-nak, cnp, send, write, read, \
-                       read-response, atomic, or an opcode such as rc-send-only",
+                       read-response, atomic, a message of connection management such as req or \
+                       sidr-rep, or an opcode such as rc-send-only",
         })
     }
 
@@ -233,15 +239,26 @@ fn ordinal(word: &str) -> Option<&str> {
     is_number.then_some(number)
 }
 
-/// Finds an opcode by its name with hyphens for spaces, in letters of either case.
-fn opcode(word: &str) -> Option<KnownOpcode> {
+/// Returns true if a word is a name with hyphens for spaces, in letters of either case.
+fn is_name(name: &str, word: &str) -> bool {
     let same = |(left, right): (u8, u8)| {
         left.eq_ignore_ascii_case(&right) || (left == b' ' && right == b'-')
     };
-    KnownOpcode::all().find(|opcode| {
-        let name = opcode.name();
-        name.len() == word.len() && name.bytes().zip(word.bytes()).all(same)
-    })
+    name.len() == word.len() && name.bytes().zip(word.bytes()).all(same)
+}
+
+fn opcode(word: &str) -> Option<KnownOpcode> {
+    KnownOpcode::all().find(|opcode| is_name(opcode.name(), word))
+}
+
+fn attribute(word: &str) -> Option<CmAttribute> {
+    CmAttribute::ALL.into_iter().find(|attribute| is_name(attribute.name(), word))
+}
+
+fn write_hyphenated(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
+    name.chars()
+        .map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() })
+        .try_for_each(|letter| write!(f, "{letter}"))
 }
 
 const DIRECTIONS: [(&str, FaultDirection); 2] =
@@ -317,11 +334,10 @@ impl Display for PacketSelector {
 
 impl Display for PacketKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Self::Opcode(opcode) = self {
-            let letters = opcode.name().chars();
-            return letters
-                .map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() })
-                .try_for_each(|letter| write!(f, "{letter}"));
+        match self {
+            Self::Opcode(opcode) => return write_hyphenated(f, opcode.name()),
+            Self::Management(attribute) => return write_hyphenated(f, attribute.name()),
+            _ => {}
         }
         let name = KINDS.iter().find(|(_, kind)| kind == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or_default())
