@@ -1,13 +1,19 @@
 /* One end of a connection that librdmacm makes over the kernel's rdma_cm.
  *
- *   rdma_cm_peer server ADDRESS PORT SCRIPT
- *   rdma_cm_peer client ADDRESS PORT SCRIPT
+ *   rdma_cm_peer server ADDRESS PORT SCRIPT MTU
+ *   rdma_cm_peer client ADDRESS PORT SCRIPT MTU
  *
- * Scripts: `client-ends` and `server-ends` exchange a message in both directions, then that end
- * disconnects; `reject` refuses the request, which a client of any script reports; `datagram` asks
- * for a datagram service, to which the client sends one message.
+ * MTU is the path MTU that the connected queue pair must have.
  *
- * It prints "listening" once it listens, "rejected REASON" where the peer refuses, and "done". */
+ * Scripts: `client-ends`, `server-ends` and `both-end` exchange a message in both directions, then
+ * that end disconnects, or both do; `reject` refuses the request, which a client of any script
+ * reports, and `reject-again` refuses two; `data-first` is `client-ends` where the server's program
+ * asks whether the connection is established only after the message; `stale` is a client whose
+ * queue pair asks for a second connection, which ends both; `datagram` asks for a datagram service,
+ * to which the client sends one message.
+ *
+ * It prints "listening" once it listens, "rejected REASON" where the peer refuses, "established" in
+ * the server of `data-first`, and "done". */
 
 #define _GNU_SOURCE
 #include <netdb.h>
@@ -173,6 +179,31 @@ static void send_datagram(struct rdma_event_channel *channel, struct rdma_cm_id 
 		fail("the send");
 }
 
+/* Ends the program unless the queue pair has this path MTU. */
+static void check_mtu(struct rdma_cm_id *id, const char *expected)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	if (ibv_query_qp(id->qp, &attr, IBV_QP_PATH_MTU, &init))
+		fail("ibv_query_qp");
+	if (128 << attr.path_mtu != atoi(expected)) {
+		fprintf(stderr, "the path MTU is %d in place of %s\n", 128 << attr.path_mtu, expected);
+		exit(1);
+	}
+}
+
+/* Disconnects at the same time as the peer. */
+static void end_both(struct rdma_event_channel *channel, struct rdma_cm_id *id)
+{
+	if (rdma_disconnect(id))
+		fail("rdma_disconnect");
+	await(channel, RDMA_CM_EVENT_DISCONNECTED);
+	/* If the peer's DREQ came before the answer to ours, the kernel answers it only now. */
+	rdma_disconnect(id);
+	await(channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
 /* Ends the connection, as the one that begins or as the one that follows. */
 static void end(struct rdma_event_channel *channel, struct rdma_cm_id *id, int begins)
 {
@@ -186,7 +217,7 @@ static void end(struct rdma_event_channel *channel, struct rdma_cm_id *id, int b
 }
 
 static void serve(struct rdma_event_channel *channel, struct rdma_cm_id *id, struct sockaddr *address,
-		  const char *script)
+		  const char *script, const char *mtu)
 {
 	if (rdma_bind_addr(id, address))
 		fail("rdma_bind_addr");
@@ -194,11 +225,15 @@ static void serve(struct rdma_event_channel *channel, struct rdma_cm_id *id, str
 		fail("rdma_listen");
 	say("listening");
 	struct rdma_cm_id *peer = await(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-	if (strcmp(script, "reject") == 0) {
+	int rejects = strcmp(script, "reject") == 0 ? 1 : strcmp(script, "reject-again") == 0 ? 2 : 0;
+	for (int left = rejects; left > 0; left--) {
 		if (rdma_reject(peer, "go away", 7))
 			fail("rdma_reject");
-		return;
+		if (left > 1)
+			peer = await(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	}
+	if (rejects > 0)
+		return;
 	int is_datagram = strcmp(script, "datagram") == 0;
 	struct buffers *buffers = prepare(peer, is_datagram ? IBV_QPT_UD : IBV_QPT_RC);
 	struct rdma_conn_param response = parameters();
@@ -209,15 +244,25 @@ static void serve(struct rdma_event_channel *channel, struct rdma_cm_id *id, str
 		receive_datagram(peer, buffers);
 		return;
 	}
-	await(channel, RDMA_CM_EVENT_ESTABLISHED);
+	check_mtu(peer, mtu);
+	int is_data_first = strcmp(script, "data-first") == 0;
+	if (!is_data_first)
+		await(channel, RDMA_CM_EVENT_ESTABLISHED);
 	receive(peer, MESSAGE);
 	memcpy(buffers->sent, buffers->received, MESSAGE);
 	transfer(peer, buffers);
-	end(channel, peer, strcmp(script, "server-ends") == 0);
+	if (is_data_first) {
+		await(channel, RDMA_CM_EVENT_ESTABLISHED);
+		say("established");
+	}
+	if (strcmp(script, "both-end") == 0)
+		end_both(channel, peer);
+	else
+		end(channel, peer, strcmp(script, "server-ends") == 0);
 }
 
-static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id,
-		       struct sockaddr *address, const char *script)
+static void resolve(struct rdma_event_channel *channel, struct rdma_cm_id *id,
+		    struct sockaddr *address)
 {
 	if (rdma_resolve_addr(id, NULL, address, 5000))
 		fail("rdma_resolve_addr");
@@ -225,6 +270,47 @@ static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id
 	if (rdma_resolve_route(id, 5000))
 		fail("rdma_resolve_route");
 	await(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+/* Asks for a second connection of a connected queue pair. The peer takes the first for forgotten: it
+ * refuses the second with the reason 10, and disconnects the first. */
+static void connect_again(struct rdma_event_channel *channel, struct rdma_cm_id *first,
+			  struct sockaddr *address)
+{
+	struct rdma_cm_id *second;
+	struct rdma_conn_param request = parameters();
+
+	if (rdma_create_id(channel, &second, NULL, RDMA_PS_TCP))
+		fail("rdma_create_id");
+	resolve(channel, second, address);
+	request.qp_num = first->qp->qp_num;
+	if (rdma_connect(second, &request))
+		fail("rdma_connect");
+	for (int seen = 0; seen != 3;) {
+		struct rdma_cm_event *event;
+		if (rdma_get_cm_event(channel, &event))
+			fail("rdma_get_cm_event");
+		if (event->id == second && event->event == RDMA_CM_EVENT_REJECTED && event->status == 10)
+			seen |= 1;
+		else if (event->id == first && event->event == RDMA_CM_EVENT_DISCONNECTED)
+			seen |= 2;
+		else {
+			fprintf(stderr, "%s with status %d of the %s connection\n",
+				rdma_event_str(event->event), event->status,
+				event->id == first ? "first" : "second");
+			exit(1);
+		}
+		rdma_ack_cm_event(event);
+	}
+	if (rdma_disconnect(first))
+		fail("rdma_disconnect");
+	await(channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
+static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id,
+		       struct sockaddr *address, const char *script, const char *mtu)
+{
+	resolve(channel, id, address);
 	if (strcmp(script, "datagram") == 0) {
 		send_datagram(channel, id, prepare(id, IBV_QPT_UD));
 		return;
@@ -234,6 +320,7 @@ static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id
 	if (rdma_connect(id, &request))
 		fail("rdma_connect");
 	await(channel, RDMA_CM_EVENT_ESTABLISHED);
+	check_mtu(id, mtu);
 	fill(buffers);
 	transfer(id, buffers);
 	receive(id, MESSAGE);
@@ -241,7 +328,13 @@ static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id
 		fprintf(stderr, "the message came back changed\n");
 		exit(1);
 	}
-	end(channel, id, strcmp(script, "client-ends") == 0);
+	if (strcmp(script, "both-end") == 0)
+		end_both(channel, id);
+	else if (strcmp(script, "stale") == 0)
+		connect_again(channel, id, address);
+	else
+		end(channel, id,
+		    strcmp(script, "client-ends") == 0 || strcmp(script, "data-first") == 0);
 }
 
 int main(int argc, char **argv)
@@ -249,8 +342,8 @@ int main(int argc, char **argv)
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *id;
 
-	if (argc != 5) {
-		fprintf(stderr, "usage: %s server|client ADDRESS PORT SCRIPT\n", argv[0]);
+	if (argc != 6) {
+		fprintf(stderr, "usage: %s server|client ADDRESS PORT SCRIPT MTU\n", argv[0]);
 		return 2;
 	}
 	enum rdma_port_space space = strcmp(argv[4], "datagram") == 0 ? RDMA_PS_UDP : RDMA_PS_TCP;
@@ -258,9 +351,9 @@ int main(int argc, char **argv)
 		fail("rdma_create_id");
 	struct addrinfo *address = resolved(argv[2], argv[3]);
 	if (strcmp(argv[1], "server") == 0)
-		serve(channel, id, address->ai_addr, argv[4]);
+		serve(channel, id, address->ai_addr, argv[4], argv[5]);
 	else
-		connect_to(channel, id, address->ai_addr, argv[4]);
+		connect_to(channel, id, address->ai_addr, argv[4], argv[5]);
 	say("done");
 	return 0;
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roce_guest::GuestError;
 use roce_verbs::Service as QpService;
 
-use super::cases::connection_management::{self, Script};
+use super::cases::connection_management::{self, Exchange, Script};
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
@@ -260,20 +260,44 @@ fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
 
 /// Connections that librdmacm makes in the guest, and `roce_verbs::cm` here.
 fn connections_by_address(cases: &mut Vec<Case<World>>) {
-    for (server, name) in [(Server::Theirs, "ours → rxe"), (Server::Ours, "rxe → ours")] {
-        for script in Script::ALL {
-            for family in [Family::V4, Family::V6] {
-                cases.push(Case {
-                    group: "connection management",
-                    row: format!("{:11} {name}", script.name()),
-                    column: format!("{family:?}"),
-                    path_mtu: 1024,
-                    netem: "",
-                    run: Box::new(move |world| {
-                        connection_management::run(world, server, script, family)
-                    }),
-                });
+    let mut case = |server, row: &str, column: String, exchange: Exchange| {
+        let direction = if server == Server::Theirs { "ours → rxe" } else { "rxe → ours" };
+        cases.push(Case {
+            group: "connection management",
+            row: format!("{row:11} {direction}"),
+            column,
+            path_mtu: exchange.path_mtu,
+            netem: "",
+            run: Box::new(move |world| connection_management::run(world, server, &exchange)),
+        });
+    };
+    for server in [Server::Theirs, Server::Ours] {
+        for family in [Family::V4, Family::V6] {
+            for script in Script::PLAIN {
+                case(
+                    server,
+                    script.name(),
+                    format!("{family:?}"),
+                    Exchange::new(script, family, 1024),
+                );
             }
+            let large = Exchange::new(Script::ClientEnds, family, 4096);
+            case(server, Script::ClientEnds.name(), format!("{family:?} 4096"), large);
+        }
+        for (column, exchange) in Exchange::crossings() {
+            case(server, Script::BothEnd.name(), column.to_owned(), exchange);
+        }
+    }
+    for (server, exchange) in [Server::Theirs, Server::Ours].into_iter().zip(Exchange::data_first())
+    {
+        case(server, Script::DataFirst.name(), "V4".to_owned(), exchange);
+    }
+    for (server, losses) in [
+        (Server::Theirs, Exchange::losses_of_client()),
+        (Server::Ours, Exchange::losses_of_server()),
+    ] {
+        for (message, exchange) in losses {
+            case(server, "lost once", message.to_owned(), exchange);
         }
     }
 }
