@@ -82,6 +82,11 @@ pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
 pub const IBV_DEVICE_MEM_WINDOW: c_uint = 1 << 17;
 pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
 
+/// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` of `ib_user_verbs.h`, in `device_cap_flags_ex`.
+pub const IBV_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+/// `IB_UVERBS_DEVICE_ATOMIC_WRITE` of `ib_user_verbs.h`, in `device_cap_flags_ex`.
+pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
 pub const IBV_ATOMIC_NONE: c_int = 0;
 pub const IBV_ATOMIC_HCA: c_int = 1;
 pub const IBV_ATOMIC_GLOB: c_int = 2;
@@ -111,6 +116,8 @@ pub const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
 pub const IBV_ODP_SUPPORT_READ: u32 = 1 << 3;
 pub const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
 pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+pub const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
+pub const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -111,6 +111,14 @@ pub const IBV_WR_LOCAL_INV: c_int = 7;
 pub const IBV_WR_BIND_MW: c_int = 8;
 pub const IBV_WR_SEND_WITH_INV: c_int = 9;
 pub const IBV_WR_TSO: c_int = 10;
+pub const IBV_WR_FLUSH: c_int = 14;
+pub const IBV_WR_ATOMIC_WRITE: c_int = 15;
+
+/// Placement types and selectivity levels of `wr_flush`.
+pub const IBV_FLUSH_GLOBAL: u8 = 1;
+pub const IBV_FLUSH_PERSISTENT: u8 = 1 << 1;
+pub const IBV_FLUSH_RANGE: u8 = 0;
+pub const IBV_FLUSH_MR: u8 = 1;
 
 pub const IBV_SEND_FENCE: c_uint = 1;
 pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{EBUSY, EFAULT, EINVAL, EOPNOTSUPP, EPERM};
 use roce_abi::{
-    IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
-    IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_ADVISE_MR_ADVICE_PREFETCH,
-    IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    IBV_ADVISE_MR_FLAG_FLUSH, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
-    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+    IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND,
+    IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED,
+    IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+    IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, IBV_REREG_MR_CHANGE_ACCESS,
+    IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD,
+    IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
 };
 use roce_verbs::{
     AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
@@ -55,7 +56,8 @@ unsafe impl Object for MemoryRegion {
 /// Length of a page in bytes.
 const PAGE_LEN: u64 = 4096;
 
-/// Flags that a registration may have, or a memory window.
+/// Flags that a registration may have, or a memory window. A registration may have
+/// `IBV_ACCESS_FLUSH_GLOBAL`, too.
 pub(crate) const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
@@ -71,7 +73,8 @@ pub(crate) const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
 /// `EINVAL` for flags without a meaning.
 fn access_flags(access: c_uint) -> Result<AccessFlags, c_int> {
     let access = access & !IBV_ACCESS_OPTIONAL_RANGE;
-    if access & !KNOWN_FLAGS != 0 {
+    // As with rxe memory that is not persistent cannot be registered as such.
+    if access & !(KNOWN_FLAGS | IBV_ACCESS_FLUSH_GLOBAL) != 0 {
         return Err(EINVAL);
     }
     let rights = AccessFlags::from_bits_truncate(access);
@@ -342,6 +345,8 @@ pub(crate) unsafe extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
 
 #[cfg(test)]
 mod tests {
+    use roce_abi::IBV_ACCESS_FLUSH_PERSISTENT;
+
     use super::*;
 
     #[test]
@@ -357,7 +362,9 @@ mod tests {
     #[test]
     fn flags_that_may_be_ignored_are_and_unknown_ones_are_refused() {
         assert_eq!(access_flags(IBV_ACCESS_OPTIONAL_RANGE), Ok(AccessFlags::empty()));
-        assert_eq!(access_flags(1 << 8), Err(EINVAL));
+        assert_eq!(access_flags(IBV_ACCESS_FLUSH_PERSISTENT), Err(EINVAL));
+        assert_eq!(access_flags(1 << 10), Err(EINVAL));
+        assert_eq!(access_flags(IBV_ACCESS_FLUSH_GLOBAL), Ok(AccessFlags::FLUSH_GLOBAL));
         assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Ok(AccessFlags::empty()));
     }
 }

@@ -6,15 +6,16 @@ use std::ptr;
 
 use libc::{EINVAL, ENODATA, EOPNOTSUPP};
 use roce_abi::{
-    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_MEM_WINDOW,
-    IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN,
-    IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2,
-    IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
-    IBV_MTU_4096, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_IMPLICIT,
-    IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV,
-    IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS,
-    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
-    ibv_port_attr, ibv_query_device_ex_input,
+    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_ATOMIC_WRITE, IBV_DEVICE_CURR_QP_STATE_MOD,
+    IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+    IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
+    IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_ODP_SUPPORT,
+    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_ATOMIC_WRITE, IBV_ODP_SUPPORT_FLUSH,
+    IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
+    IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP,
+    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr, ibv_device_attr_ex,
+    ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_query_device_ex_input,
 };
 use roce_verbs::{
     Error, GidEntry, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_WINDOWS, PathMtu, PortState, QpCap,
@@ -100,7 +101,11 @@ fn on_demand_paging() -> ibv_odp_caps {
     let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
     ibv_odp_caps {
         general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
-        rc_odp_caps: unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+        rc_odp_caps: unreliable
+            | IBV_ODP_SUPPORT_READ
+            | IBV_ODP_SUPPORT_ATOMIC
+            | IBV_ODP_SUPPORT_FLUSH
+            | IBV_ODP_SUPPORT_ATOMIC_WRITE,
         uc_odp_caps: unreliable,
         ud_odp_caps: datagrams,
     }
@@ -133,7 +138,9 @@ pub(crate) unsafe extern "C" fn device_ex(
         hca_core_clock: 1_000_000,
         odp_caps: on_demand_paging(),
         max_dm_size: crate::device_memory::MAX_SIZE as u64,
-        device_cap_flags_ex: u64::from(orig_attr.device_cap_flags),
+        device_cap_flags_ex: u64::from(orig_attr.device_cap_flags)
+            | IBV_DEVICE_FLUSH_GLOBAL
+            | IBV_DEVICE_ATOMIC_WRITE,
         phys_port_cnt_ex: 1,
         ..zero
     };

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{EINVAL, EIO, ENOMEM, EOPNOTSUPP};
 use roce_abi::{
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
+    IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE,
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_FLUSH,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
     IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
@@ -12,7 +14,9 @@ use roce_abi::{
     IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
     ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
-use roce_verbs::{PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrData, WrError};
+use roce_verbs::{
+    FlushExtent, PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrData, WrError,
+};
 
 use crate::cancellation::Uncancellable;
 use crate::extended::staging::Staged;
@@ -32,7 +36,9 @@ fn operations_of(qp_type: c_int) -> u64 {
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
         | IBV_QP_EX_WITH_LOCAL_INV
-        | IBV_QP_EX_WITH_SEND_WITH_INV;
+        | IBV_QP_EX_WITH_SEND_WITH_INV
+        | IBV_QP_EX_WITH_FLUSH
+        | IBV_QP_EX_WITH_ATOMIC_WRITE;
     match qp_type {
         IBV_QPT_RC => RELIABLE,
         IBV_QPT_UC => UNRELIABLE,
@@ -98,6 +104,8 @@ pub(crate) unsafe extern "C" fn create(
     fields.wr_start = Some(start);
     fields.wr_complete = Some(complete);
     fields.wr_abort = Some(abort);
+    fields.wr_atomic_write = Some(atomic_write);
+    fields.wr_flush = Some(flush);
     made
 }
 
@@ -271,6 +279,40 @@ unsafe extern "C" fn atomic_cmp_swp(
 unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, key: u32, at: u64, add: u64) {
     // SAFETY: its own function.
     unsafe { stage(qp, SendOperation::FetchAdd { remote: remote(key, at), add }) };
+}
+
+unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, key: u32, at: u64, word: *const c_void) {
+    // SAFETY: the program passes a word, at any alignment.
+    let value = unsafe { word.cast::<u64>().read_unaligned() };
+    // SAFETY: its own function.
+    unsafe { stage(qp, SendOperation::AtomicWrite { remote: remote(key, at), value }) };
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    key: u32,
+    at: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
+    let known = IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT;
+    let extent = match level {
+        IBV_FLUSH_RANGE => Some(FlushExtent::Range),
+        IBV_FLUSH_MR => Some(FlushExtent::Region),
+        _ => None,
+    };
+    match (extent, u32::try_from(len)) {
+        (Some(extent), Ok(len)) if placement & !known == 0 => {
+            let remote = remote(key, at);
+            // SAFETY: its own function.
+            unsafe { stage(qp, SendOperation::Flush { remote, len, placement, extent }) };
+        }
+        _ => {
+            // SAFETY: its own function.
+            unsafe { with_staged(lent(qp), |staged| staged.failed = EINVAL) };
+        }
+    }
 }
 
 unsafe extern "C" fn bind_mw(
