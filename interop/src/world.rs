@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roce_guest::{Guest, GuestConfig, Image};
+use roce_guest::{Guest, GuestConfig, Image, Kernel};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use super::testbed::{Testbed, link_mtu};
@@ -31,12 +31,21 @@ pub struct World {
 
 impl World {
     /// What a guest boots, built below `target` or taken from there. It needs this machine's own
-    /// network and user, so it comes before any namespace is entered.
+    /// network and user, so it comes before any namespace is entered. Its kernel is that of
+    /// `ROCE_GUEST_KERNEL`: see [`Kernel`].
     ///
     /// # Errors
     /// When it cannot be built.
     pub fn image(target: &Path) -> Result<Image, Fault> {
-        Ok(Image::prepare(&target.join("guest"))?)
+        Self::image_with(target, &Kernel::from_environment())
+    }
+
+    /// As [`image`](Self::image), with this kernel.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn image_with(target: &Path, kernel: &Kernel) -> Result<Image, Fault> {
+        Ok(Image::prepare_with(&target.join(kernel.directory()), kernel)?)
     }
 
     /// Boots a guest.

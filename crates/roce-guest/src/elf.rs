@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
-use crate::packages::{Tool, run_tool};
+use crate::tool::{Tool, run_tool};
 
 /// The shared libraries below a directory of unpacked packages, by file name.
 #[derive(Debug)]

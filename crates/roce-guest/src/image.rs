@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::GuestError;
 use crate::cpio::Archive;
 use crate::elf::Libraries;
+use crate::kernel::Kernel;
 use crate::modules;
-use crate::packages::{Selection, Tool, list, make_directory, run_tool};
+use crate::packages::{Selection, list};
+use crate::tool::{Tool, make_directory, run_tool};
 
 /// A kernel and an initramfs, which any number of guests can boot.
 ///
@@ -37,6 +39,14 @@ impl Image {
     /// If a tool is missing (see [`crate::missing_tools`]), apt cannot fetch, or a file that the
     /// guest needs is in no package.
     pub fn prepare(directory: &Path) -> Result<Self, GuestError> {
+        Self::prepare_with(directory, &Kernel::Stock)
+    }
+
+    /// As [`prepare`](Self::prepare), with another kernel, whose package is fetched and not installed.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(directory: &Path, kernel: &Kernel) -> Result<Self, GuestError> {
         make_directory(directory)?;
         let directory = directory
             .canonicalize()
@@ -45,15 +55,15 @@ impl Image {
         let lock = File::create(&lock)
             .and_then(|file| file.lock().map(|()| file))
             .map_err(GuestError::io(format!("lock {}", lock.display())))?;
-        let image = Self::prepare_locked(directory);
+        let image = Self::prepare_locked(directory, kernel);
         drop(lock);
         image
     }
 
-    fn prepare_locked(directory: PathBuf) -> Result<Self, GuestError> {
+    fn prepare_locked(directory: PathBuf, kernel: &Kernel) -> Result<Self, GuestError> {
         let stamp_path = directory.join("stamp");
         let built = fs::read_to_string(&stamp_path).unwrap_or_default();
-        let selection = match Selection::current() {
+        let selection = match Selection::current(kernel, &directory) {
             Ok(selection) => selection,
             // Without network or package lists, use the existing image.
             Err(_) if built.ends_with(OWN_PARTS) => return Self::in_directory(directory),
@@ -198,11 +208,13 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
 }
 
 fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), GuestError> {
-    let modules = root.join("lib/modules").join(release);
+    let modules = kernel_modules(root).join(release);
+    unpack_modules(&modules)?;
+    let base = modules.ancestors().nth(3).unwrap_or(root);
     let busybox = root.join("bin/busybox");
     let status = std::process::Command::new(&busybox)
         .args(["depmod", "-b"])
-        .arg(root)
+        .arg(base)
         .arg(release)
         .status()
         .map_err(GuestError::io(format!("start {}", busybox.display())))?;
@@ -213,11 +225,13 @@ fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), 
             stderr: String::new(),
         });
     }
-    let list = modules.join("modules.dep");
-    let list =
-        fs::read_to_string(&list).map_err(GuestError::io(format!("read {}", list.display())))?;
+    let read = |name: &str| {
+        let path = modules.join(name);
+        fs::read_to_string(&path).map_err(GuestError::io(format!("read {}", path.display())))
+    };
+    let (list, built_in) = (read("modules.dep")?, read("modules.builtin")?);
     let mut order = String::new();
-    for module in modules::load_order(&list)? {
+    for module in modules::load_order(&list, &built_in)? {
         let path = modules.join(&module);
         let name = module.rsplit('/').next().unwrap_or(&module);
         archive
@@ -228,6 +242,35 @@ fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), 
     }
     archive.file("/lib/modules/order", order.as_bytes(), 0o644);
     Ok(())
+}
+
+/// Unpacks the modules of newer kernels, which `insmod` and `depmod` of the guest do not read.
+fn unpack_modules(directory: &Path) -> Result<(), GuestError> {
+    let mut packed = Vec::new();
+    let mut folders = vec![directory.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for name in list(&folder)? {
+            let path = folder.join(&name);
+            if path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".ko.xz") {
+                packed.push(path);
+            }
+        }
+    }
+    for some in packed.chunks(500) {
+        run_tool(Tool::Xz, |xz| xz.arg("-d").args(some))?;
+    }
+    Ok(())
+}
+
+/// Returns the folder of the kernels' modules: newer packages have no `/lib`.
+fn kernel_modules(root: &Path) -> PathBuf {
+    let [old, new] = ["lib/modules", "usr/lib/modules"].map(|path| root.join(path));
+    if new.is_dir() { new } else { old }
 }
 
 fn compile_guestd(directory: &Path) -> Result<PathBuf, GuestError> {
@@ -241,7 +284,7 @@ fn compile_guestd(directory: &Path) -> Result<PathBuf, GuestError> {
 }
 
 fn kernel_release(root: &Path) -> Result<String, GuestError> {
-    let kernels = list(&root.join("lib/modules"))?;
+    let kernels = list(&kernel_modules(root))?;
     kernels.into_iter().next_back().ok_or_else(|| GuestError::NotInPackages {
         what: "a kernel's modules".into(),
         needed_by: "the guest".into(),
@@ -256,7 +299,7 @@ const GUESTD: &str = include_str!("../guest/guestd.c");
 /// This crate's own files in the image: the image is rebuilt when they change. The first line is a
 /// version of the code that packs the image.
 const OWN_PARTS: &str = concat!(
-    "layout 2\n",
+    "layout 3\n",
     include_str!("../guest/init"),
     include_str!("../guest/set-network"),
     include_str!("../guest/welcome"),

@@ -20,6 +20,8 @@
 //! # }
 //! ```
 //!
+//! [`Image::prepare_with`] takes the [`Kernel`] of another Debian suite: newer ones have more operations.
+//!
 //! Commands and their output use a virtio serial port, so loss or another MTU of the network does
 //! not affect them. When the program that booted the guest ends, the port closes and the guest
 //! powers off.
@@ -30,13 +32,16 @@ mod cpio;
 mod elf;
 mod error;
 mod image;
+mod kernel;
 mod machine;
 mod modules;
 mod packages;
 mod process;
+mod tool;
 
 pub use error::GuestError;
 pub use image::Image;
+pub use kernel::Kernel;
 pub use machine::{Guest, GuestConfig, interactive_command};
-pub use packages::{Tool, missing_tools};
 pub use process::{GuestProcess, Output, Status};
+pub use tool::{Tool, missing_tools};

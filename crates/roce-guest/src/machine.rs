@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
-use crate::packages::{Tool, make_directory};
 use crate::process::{GuestProcess, Output};
+use crate::tool::{Tool, make_directory};
 use crate::{GuestError, Image};
 
 /// Configuration of a guest.

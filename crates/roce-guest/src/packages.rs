@@ -1,16 +1,12 @@
 //! Debian packages, fetched with apt and unpacked below a directory.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use crate::GuestError;
-
-/// The package that depends on the newest stock kernel; the cloud flavour has no `rdma_rxe`.
-const KERNEL: &str = "linux-image-amd64";
+use crate::kernel::{Kernel, KernelPackage};
+use crate::tool::{Tool, make_directory, run_tool};
 
 /// Packages with the guest's programs and their libraries.
 const PACKAGES: &[&str] = &[
@@ -42,97 +38,12 @@ const PACKAGES: &[&str] = &[
     "zlib1g",
 ];
 
-/// A program of this machine that is needed to build or boot a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tool {
-    /// Finds packages; available on Debian and its derivatives only.
-    AptCache,
-    /// Fetches packages.
-    AptGet,
-    /// Unpacks packages.
-    DpkgDeb,
-    /// Compiles this project's programs for the guest.
-    Cc,
-    /// Lists the libraries that a program needs.
-    Readelf,
-    /// Emulates the guest's hardware.
-    Qemu,
-}
-
-impl Tool {
-    /// All tools.
-    pub const ALL: [Self; 6] =
-        [Self::AptCache, Self::AptGet, Self::DpkgDeb, Self::Cc, Self::Readelf, Self::Qemu];
-
-    /// Returns the name of the program.
-    pub const fn program(self) -> &'static str {
-        match self {
-            Self::AptCache => "apt-cache",
-            Self::AptGet => "apt-get",
-            Self::DpkgDeb => "dpkg-deb",
-            Self::Cc => "cc",
-            Self::Readelf => "readelf",
-            Self::Qemu => "qemu-system-x86_64",
-        }
-    }
-
-    /// Returns the Debian package with the program.
-    pub const fn package(self) -> &'static str {
-        match self {
-            Self::AptCache | Self::AptGet => "apt",
-            Self::DpkgDeb => "dpkg",
-            Self::Cc => "gcc",
-            Self::Readelf => "binutils",
-            Self::Qemu => "qemu-system-x86",
-        }
-    }
-
-    /// Returns true if the program is in `PATH`.
-    pub fn is_installed(self) -> bool {
-        let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).any(|directory| directory.join(self.program()).is_file())
-    }
-}
-
-/// Returns the tools that this machine lacks; a guest needs all tools.
-pub fn missing_tools() -> Vec<Tool> {
-    Tool::ALL.into_iter().filter(|tool| !tool.is_installed()).collect()
-}
-
-/// Runs a tool and returns its standard output.
-pub(crate) fn run_tool(
-    tool: Tool,
-    arguments: impl FnOnce(&mut Command) -> &mut Command,
-) -> Result<String, GuestError> {
-    let program = tool.program();
-    if !tool.is_installed() {
-        return Err(GuestError::MissingTool { program, package: tool.package() });
-    }
-    let mut command = Command::new(program);
-    arguments(&mut command).stdin(Stdio::null()).env("LC_ALL", "C");
-    let output = command.output().map_err(GuestError::io(format!("start {program}")))?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let tail: Vec<&str> = stderr.lines().rev().take(8).collect();
-        let tail: Vec<&str> = tail.into_iter().rev().collect();
-        return Err(GuestError::ToolFailed {
-            command: words(&command),
-            status: output.status.to_string(),
-            stderr: tail.join("\n"),
-        });
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn words(command: &Command) -> String {
-    let all = std::iter::once(command.get_program()).chain(command.get_args());
-    all.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
-}
-
 /// The guest's packages in their current versions.
 #[derive(Debug)]
 pub(crate) struct Selection {
     packages: Vec<String>,
+    /// The kernel, where it is in lists of its own.
+    kernel: Option<KernelPackage>,
     /// Names of the package files, which contain the versions.
     pub(crate) files: BTreeSet<String>,
 }
@@ -143,33 +54,26 @@ impl Selection {
     /// # Errors
     /// If apt does not know a package. Without package lists, this fetches them as root; for another
     /// user the error says so.
-    pub(crate) fn current() -> Result<Self, GuestError> {
-        let first = Self::known_to_apt();
+    pub(crate) fn current(kernel: &Kernel, directory: &Path) -> Result<Self, GuestError> {
+        let first = Self::known_to_apt(kernel, directory);
         if first.is_ok() || run_tool(Tool::AptGet, |apt| apt.args(["-q", "update"])).is_err() {
             return first;
         }
-        Self::known_to_apt()
+        Self::known_to_apt(kernel, directory)
     }
 
-    fn known_to_apt() -> Result<Self, GuestError> {
-        let depends = run_tool(Tool::AptCache, |apt| apt.args(["depends", KERNEL]))?;
-        let kernel = depends
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("Depends: "))
-            .find(|package| package.starts_with("linux-image-"))
-            .ok_or_else(|| GuestError::NotInPackages {
-                what: "a kernel image".into(),
-                needed_by: format!("the package {KERNEL}"),
-            })?;
-        let packages: Vec<String> =
-            PACKAGES.iter().copied().chain([kernel]).map(str::to_owned).collect();
-        // One line per package: 'address' file size checksum
-        let files = run_tool(Tool::AptGet, |apt| {
-            apt.args(["-q", "--print-uris", "download"]).args(&packages)
-        })?;
-        let files =
-            files.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect();
-        Ok(Self { packages, files })
+    fn known_to_apt(kernel: &Kernel, directory: &Path) -> Result<Self, GuestError> {
+        let kernel = kernel.find(directory)?;
+        let mut packages: Vec<String> = PACKAGES.iter().copied().map(str::to_owned).collect();
+        if kernel.is_of_this_machine() {
+            packages.push(kernel.name.clone());
+        }
+        let mut files = files_of(&[], &packages)?;
+        let kernel = Some(kernel).filter(|it| !it.is_of_this_machine());
+        if let Some(kernel) = &kernel {
+            files.extend(files_of(&kernel.options, std::slice::from_ref(&kernel.name))?);
+        }
+        Ok(Self { packages, kernel, files })
     }
 
     /// Fetches the packages that `directory/packages` lacks, and unpacks all into `directory/root`.
@@ -185,6 +89,12 @@ impl Selection {
         run_tool(Tool::AptGet, |apt| {
             apt.args(["-q", "download"]).args(&self.packages).current_dir(&packages)
         })?;
+        if let Some(kernel) = &self.kernel {
+            run_tool(Tool::AptGet, |apt| {
+                let apt = apt.args(&kernel.options).args(["-q", "download", &kernel.name]);
+                apt.current_dir(&packages)
+            })?;
+        }
         if root.exists() {
             fs::remove_dir_all(&root)
                 .map_err(GuestError::io(format!("remove {}", root.display())))?;
@@ -197,6 +107,15 @@ impl Selection {
     }
 }
 
+/// Returns the names of the files of packages in their current versions.
+fn files_of(options: &[String], packages: &[String]) -> Result<BTreeSet<String>, GuestError> {
+    // One line per package: 'address' file size checksum
+    let lines = run_tool(Tool::AptGet, |apt| {
+        apt.args(options).args(["-q", "--print-uris", "download"]).args(packages)
+    })?;
+    Ok(lines.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect())
+}
+
 /// Returns the sorted names in a directory.
 pub(crate) fn list(directory: &Path) -> Result<Vec<String>, GuestError> {
     let doing = || GuestError::io(format!("list {}", directory.display()));
@@ -206,9 +125,4 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>, GuestError> {
     }
     names.sort();
     Ok(names)
-}
-
-/// Creates a directory and its parents.
-pub(crate) fn make_directory(path: &Path) -> Result<(), GuestError> {
-    fs::create_dir_all(path).map_err(GuestError::io(format!("make {}", path.display())))
 }

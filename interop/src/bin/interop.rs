@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use roce_guest::Kernel;
 use roce_interop::matrix::{self, Case, Direction, Plan, Verdict};
 use roce_interop::{RingWorld, Testbed, World, report, ring};
 
@@ -35,6 +36,10 @@ struct Arguments {
     /// Whether our side sends trains: on, off or auto.
     #[arg(long)]
     gso: Option<OsString>,
+    /// Suite of the Debian archive whose newest kernel the guest boots, such as bookworm-backports;
+    /// without it the one that ROCE_GUEST_KERNEL names, or that of this machine's release.
+    #[arg(long)]
+    kernel: Option<String>,
     /// Where the guest is built or was.
     #[arg(long, default_value = "target")]
     target: PathBuf,
@@ -73,7 +78,12 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         rings.iter().map(Case::name).for_each(|name| println!("{name}"));
         return Ok(true);
     }
-    let image = World::image(&arguments.target)?;
+    let kernel = match &arguments.kernel {
+        Some(suite) => Kernel::of_suite(suite).ok_or_else(|| format!("{suite:?} is no suite"))?,
+        None => Kernel::from_environment(),
+    };
+    let image = World::image_with(&arguments.target, &kernel)?;
+    eprintln!("the guest boots Linux {}", image.kernel_release());
     roce_netns::enter_user_namespace_if_needed()?;
     let mut verdicts = Vec::new();
     if !cases.is_empty() {

@@ -25,7 +25,7 @@
 
 typedef void flush_function(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
 
-/* Calls wr_flush, which is behind wr_atomic_write: ibv_wr_flush of rdma-core 47. */
+/* Calls wr_flush, which is behind wr_atomic_write: ibv_wr_flush of rdma-core 45. */
 static void wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t at, size_t length, uint8_t type,
 		     uint8_t level)
 {

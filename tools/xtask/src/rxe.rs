@@ -1,7 +1,7 @@
 //! A guest with `rdma_rxe` for a person: a shell in this terminal, a tap beside it.
 
 use clap::Args;
-use roce_guest::{GuestConfig, Image, interactive_command};
+use roce_guest::{GuestConfig, Image, Kernel, interactive_command};
 use roce_netns::{Link, VirtualNetwork};
 
 use crate::{Result, host, workspace};
@@ -26,7 +26,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     host::check_tap_access()?;
     // The image first: fetching needs this machine's network and its owner's files.
     println!("preparing the guest ...");
-    let image = Image::prepare(&workspace::target().join("guest"))?;
+    let kernel = Kernel::from_environment();
+    let image = Image::prepare_with(&workspace::target().join(kernel.directory()), &kernel)?;
     let was_root = host::is_root();
     roce_netns::enter_user_namespace_if_needed()?;
     let network = VirtualNetwork::new()?;
