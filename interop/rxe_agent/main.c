@@ -38,6 +38,17 @@ static int command_counter(char **words)
 	return 0;
 }
 
+static int command_capabilities(char **words)
+{
+	struct ibv_device_attr_ex attributes = { 0 };
+	(void)words;
+	int code = ibv_query_device_ex(context, NULL, &attributes);
+	if (code)
+		return fail(code, "ask for the capabilities");
+	ok("flags=%llu", (unsigned long long)attributes.device_cap_flags_ex);
+	return 0;
+}
+
 static int command_drop(char **words)
 {
 	for (int i = 0; words[1] && i < MAX_OBJECTS; i++) {
@@ -68,6 +79,7 @@ static const struct { const char *name; int (*run)(char **words); } commands[] =
 	{ "attach", command_group },  { "detach", command_group },
 	{ "srq", command_srq },	    { "bind", command_bind },	{ "invalidate", command_invalidate },
 	{ "lend", command_lend },	    { "counter", command_counter }, { "drop", command_drop },
+	{ "capabilities", command_capabilities },
 };
 
 static int open_device(const char *name)

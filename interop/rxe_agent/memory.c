@@ -59,6 +59,8 @@ int access_flags(const char *letters)
 		case 'r': flags |= IBV_ACCESS_REMOTE_READ; break;
 		case 'a': flags |= IBV_ACCESS_REMOTE_ATOMIC; break;
 		case 'b': flags |= IBV_ACCESS_MW_BIND; break;
+		/* IBV_ACCESS_FLUSH_GLOBAL, which rdma-core 44 does not name. */
+		case 'g': flags |= 1 << 8; break;
 		case '-': break;
 		default: return -1;
 		}

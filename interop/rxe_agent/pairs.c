@@ -95,6 +95,22 @@ static int service_type(const char *name)
 	return strcmp(name, "ud") == 0 ? IBV_QPT_UD : -1;
 }
 
+/* With the operations that ibv_post_send does not have. */
+static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
+{
+	struct ibv_qp_init_attr_ex extended = {
+		.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.srq = init->srq,
+		.cap = init->cap,
+		.qp_type = init->qp_type,
+		.pd = pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_ATOMIC_WRITE,
+	};
+	return ibv_create_qp_ex(context, &extended);
+}
+
 int command_qp(char **words)
 {
 	struct object *pair = place(words[1]);
@@ -141,7 +157,7 @@ int command_qp(char **words)
 			 .max_send_sge = MAX_SGES, .max_recv_sge = MAX_SGES,
 			 .max_inline_data = (uint32_t)inline_len },
 	};
-	pair->qp = ibv_create_qp(pd, &init);
+	pair->qp = number(words, "extended", 0) ? create_extended(&init) : ibv_create_qp(pd, &init);
 	int code = pair->qp ? begin(pair, access) : errno;
 	if (code) {
 		destroy_qp(pair);

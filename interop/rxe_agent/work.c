@@ -67,7 +67,22 @@ static const struct { const char *name; enum ibv_wr_opcode opcode; } operations[
 	{ "read", IBV_WR_RDMA_READ },
 	{ "cmp_swap", IBV_WR_ATOMIC_CMP_AND_SWP },
 	{ "fetch_add", IBV_WR_ATOMIC_FETCH_AND_ADD },
+	{ "atomic_write", IBV_WR_ATOMIC_WRITE },
 };
+
+/* ATOMIC WRITE is posted to extended queue pairs alone. */
+static int post_atomic_write(struct object *pair, uint64_t id, unsigned flags, uint32_t rkey,
+			     uint64_t remote, uint64_t value)
+{
+	struct ibv_qp_ex *builder = ibv_qp_to_qp_ex(pair->qp);
+	if (!builder)
+		return EINVAL;
+	builder->wr_id = id;
+	builder->wr_flags = flags;
+	ibv_wr_start(builder);
+	ibv_wr_atomic_write(builder, rkey, remote, &value);
+	return ibv_wr_complete(builder);
+}
 
 int command_post(char **words)
 {
@@ -125,7 +140,10 @@ int command_post(char **words)
 			work.wr.rdma.rkey = (uint32_t)rkey;
 		}
 		struct ibv_send_wr *bad;
-		int code = ibv_post_send(pair->qp, &work, &bad);
+		int is_store = work.opcode == IBV_WR_ATOMIC_WRITE;
+		int code = is_store ? post_atomic_write(pair, id + i, flags, (uint32_t)rkey,
+							raddr + i * step, swap + i * step) :
+				      ibv_post_send(pair->qp, &work, &bad);
 		if (code)
 			return fail(code, "%s %" PRIu64 " of %" PRIu64, name, i + 1, count);
 		for (int entry = 0; entry < entries; entry++)

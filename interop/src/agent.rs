@@ -219,9 +219,10 @@ impl Agent {
             Service::Ud => "ud",
             _ => "rc",
         };
+        let newer = if settings.newer { " extended=1 access=wrag" } else { "" };
         let request = format!(
             "qp q{handle} service={service} family={family} send_wr={DEPTH} recv_wr={DEPTH} \
-             psn={}{more}",
+             psn={}{more}{newer}",
             settings.first_psn
         );
         let reply = self.execute(&request)?;
@@ -284,6 +285,14 @@ impl Agent {
     /// See [`Agent`].
     pub fn detach(&mut self, pair: u32, group: Gid) -> Result<(), Fault> {
         self.execute(&format!("detach q{pair} gid={}", digits(group))).map(drop)
+    }
+
+    /// The flags of the guest's device in `device_cap_flags_ex`.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn capabilities(&mut self) -> Result<u64, Fault> {
+        number(&self.execute("capabilities")?, "flags")
     }
 
     /// Posts sends.

@@ -48,6 +48,9 @@ pub enum Fault {
         /// How long.
         limit: Duration,
     },
+    /// The guest lacks what the case needs: it is no fault of either side.
+    #[error("{0}")]
+    Lacking(String),
     /// Something is not as it should be.
     #[error("{0}")]
     Wrong(String),

@@ -10,8 +10,8 @@ use super::cases::connection_management::{self, Exchange, Script};
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
-    atomics, invalidate, killed, multicast, rnr, rxe_on_same_host, shared_receives, sharing,
-    transfer, unreliable, windows,
+    atomics, invalidate, killed, multicast, placement, rnr, rxe_on_same_host, shared_receives,
+    sharing, transfer, unreliable, windows,
 };
 use super::connection::Connection;
 use super::fault::expect;
@@ -109,6 +109,8 @@ pub struct Verdict {
     pub took: Duration,
     /// What was wrong, if it is red.
     pub fault: Option<String>,
+    /// What the guest lacks, if the case was skipped.
+    pub lacking: Option<String>,
 }
 
 impl Verdict {
@@ -132,6 +134,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     let mut cases = Vec::new();
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
+        newer_operations(&mut cases, *direction, plan);
         without_acks(&mut cases, *direction, plan);
         groups(&mut cases, *direction, plan);
         shared_queues(&mut cases, *direction, plan);
@@ -177,10 +180,15 @@ pub fn run<W: Testbed>(
             Err(fault @ Fault::Guest(GuestError::Gone { .. })) => {
                 return Err(Fault::Wrong(format!("{}: {fault}", case.name())));
             }
-            ended => ended.err().map(|fault| fault.to_string()),
+            ended => ended.err(),
+        };
+        let (fault, lacking) = match fault {
+            Some(Fault::Lacking(what)) => (None, Some(what)),
+            fault => (fault.map(|fault| fault.to_string()), None),
         };
         let (row, column) = (case.row.clone(), case.column.clone());
-        let verdict = Verdict { group: case.group, row, column, took: started.elapsed(), fault };
+        let took = started.elapsed();
+        let verdict = Verdict { group: case.group, row, column, took, fault, lacking };
         progress(&verdict);
         verdicts.push(verdict);
     }
@@ -369,6 +377,56 @@ fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                     exercise(&mut connection, operation, &lens, 1, wait_mode)
                 }),
             });
+        }
+    }
+}
+
+/// ATOMIC WRITE and FLUSH, where the guest has them.
+fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    let mut case = |operation,
+                    column: String,
+                    settings: ConnectionParams,
+                    arguments: &[OsString],
+                    step: fn(&mut Connection, Operation) -> Result<(), Fault>| {
+        let ours: Vec<OsString> = plan.ours.iter().chain(arguments).cloned().collect();
+        let settings = ConnectionParams { newer: true, ..settings };
+        cases.push(Case {
+            group: "newer operations",
+            row: row(operation, direction),
+            column,
+            path_mtu: settings.path_mtu,
+            netem: "",
+            run: Box::new(move |world| {
+                let (mut requester, mut responder) = direction.agents(world, &ours)?;
+                for agent in [&mut requester, &mut responder] {
+                    placement::expect_capable(agent, operation)?;
+                }
+                placement::expect_postable(&requester, operation)?;
+                let mut connection = Connection::new(requester, responder, settings)?;
+                placement::expect_answered(&mut connection, operation)?;
+                step(&mut connection, operation)
+            }),
+        });
+    };
+    for operation in Operation::NEWER {
+        for (family, path_mtu, _) in COLUMNS {
+            let settings = ConnectionParams::new(family, path_mtu);
+            case(operation, format!("{family:?} {path_mtu}"), settings, &[], placement::run);
+        }
+        let settings = ConnectionParams::new(Family::V4, 1024);
+        case(operation, "refused".to_owned(), settings, &[], |connection, operation| {
+            for offence in Offence::ALL {
+                protection::run(connection, operation, offence)?;
+                connection.renew()?;
+            }
+            Ok(())
+        });
+        // rxe does not answer a repeated FLUSH (rxe_resp.c: rxe_prepare_res notes no PSN of it), and
+        // repeats its own ATOMIC WRITE with the address 0 (rxe_req.c: req_retry).
+        if operation == Operation::AtomicWrite && direction == Direction::OursToRxe {
+            let losses = ["--loss", "0.05"].map(OsString::from);
+            let settings = ConnectionParams { timeout: 12, rxe_timeout: 8, ..settings };
+            case(operation, "ours loses 5%".to_owned(), settings, &losses, placement::run);
         }
     }
 }

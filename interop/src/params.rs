@@ -24,10 +24,17 @@ pub enum Operation {
     CompareSwap,
     /// Atomic fetch and add.
     FetchAdd,
+    /// ATOMIC WRITE, of Linux 6.2.
+    AtomicWrite,
+    /// FLUSH, of Linux 6.2.
+    Flush,
 }
 
 impl Operation {
-    /// All of them.
+    /// Those that not every kernel has.
+    pub const NEWER: [Self; 2] = [Self::AtomicWrite, Self::Flush];
+
+    /// Those that every kernel has.
     pub const ALL: [Self; 8] = [
         Self::Send,
         Self::SendImmediate,
@@ -50,13 +57,18 @@ impl Operation {
             Self::Read => "read",
             Self::CompareSwap => "cmp_swap",
             Self::FetchAdd => "fetch_add",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
         }
     }
 
     /// Returns true if a service has it.
     pub const fn exists_for(self, service: Service) -> bool {
         match service {
-            Service::Uc => !matches!(self, Self::SendInvalidate | Self::Read) && !self.is_atomic(),
+            Service::Uc => {
+                matches!(self, Self::Send | Self::SendImmediate)
+                    || matches!(self, Self::Write | Self::WriteImmediate)
+            }
             Service::Ud => matches!(self, Self::Send | Self::SendImmediate),
             _ => true,
         }
@@ -77,9 +89,22 @@ impl Operation {
         matches!(self, Self::SendImmediate | Self::WriteImmediate)
     }
 
-    /// Whether it changes eight bytes in one step.
+    /// Whether it changes eight bytes in one step and brings what they were.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Whether it is of eight aligned bytes.
+    pub const fn is_of_word(self) -> bool {
+        self.is_atomic() || matches!(self, Self::AtomicWrite)
+    }
+
+    /// The right of FLUSH, which not every kernel has, and all others.
+    pub const fn all_rights(self) -> Rights {
+        match self {
+            Self::Flush => "lwrabg",
+            _ => ALL_RIGHTS,
+        }
     }
 }
 
@@ -90,10 +115,10 @@ impl fmt::Display for Operation {
 }
 
 /// What peers may do to a region: a set of `l` (local write), `w`, `r`, `a` (remote write, read,
-/// atomic) and `b` (bind windows), as the guest's program has it.
+/// atomic), `b` (bind windows) and `g` (flush), as the guest's program has it.
 pub type Rights = &'static str;
 
-/// Every right there is.
+/// Every right that each kernel has.
 pub const ALL_RIGHTS: Rights = "lwrab";
 
 /// Registered memory of an end.
@@ -152,6 +177,8 @@ pub struct ConnectionParams {
     pub largest: usize,
     /// The static rate of our side in bytes per second; rxe has none.
     pub max_rate: Option<u64>,
+    /// Queue pairs have the operations that not every kernel has, and their rights.
+    pub newer: bool,
     /// The traffic class of both sides' packets; the lower two bits are the ECN field.
     pub traffic_class: u8,
 }
@@ -172,6 +199,7 @@ impl ConnectionParams {
             rd_atomic: 16,
             largest: 1 << 20,
             max_rate: None,
+            newer: false,
             traffic_class: 0,
         }
     }
@@ -198,9 +226,9 @@ pub struct Post {
     pub immediate: u32,
     /// The key to invalidate.
     pub invalidate: u32,
-    /// What an atomic compares with.
+    /// What an atomic compares with. 1 for a FLUSH of the whole region.
     pub compare: u64,
-    /// What an atomic swaps in or adds.
+    /// What an atomic swaps in or adds. What the first ATOMIC WRITE stores; each other `step` more.
     pub swap_or_add: u64,
     /// How many messages.
     pub count: usize,

@@ -10,15 +10,26 @@ use super::matrix::Verdict;
 pub fn summary(verdicts: &[Verdict]) -> String {
     let red = verdicts.iter().filter(|verdict| verdict.fault.is_some()).count();
     let seconds: f32 = verdicts.iter().map(|verdict| verdict.took.as_secs_f32()).sum();
-    format!("{} cases, {} green, {red} red, {seconds:.0} s", verdicts.len(), verdicts.len() - red)
+    let skipped = verdicts.iter().filter(|verdict| verdict.lacking.is_some()).count();
+    let (all, green) = (verdicts.len(), verdicts.len() - red - skipped);
+    let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+    format!("{all} cases, {green} green, {red} red{skipped}, {seconds:.0} s")
 }
 
 /// Tells the user on standard error of a case that just ended.
 pub fn tell(verdict: &Verdict) {
-    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
+    let word = word(verdict);
     eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
-    if let Some(fault) = &verdict.fault {
-        eprintln!("     {fault}");
+    if let Some(why) = verdict.fault.as_ref().or(verdict.lacking.as_ref()) {
+        eprintln!("     {why}");
+    }
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match (&verdict.fault, &verdict.lacking) {
+        (Some(_), _) => "RED",
+        (None, Some(_)) => "skip",
+        (None, None) => "ok",
     }
 }
 
@@ -48,6 +59,13 @@ pub fn tables(verdicts: &[Verdict]) -> String {
             let _ = writeln!(text, "RED {}: {fault}", verdict.name());
         }
     }
+    let mut reasons: Vec<&str> = Vec::new();
+    for reason in verdicts.iter().filter_map(|verdict| verdict.lacking.as_deref()) {
+        push_new(&mut reasons, reason);
+    }
+    for reason in reasons {
+        let _ = writeln!(text, "skip: {reason}");
+    }
     text + &summary(verdicts) + "\n"
 }
 
@@ -61,6 +79,7 @@ pub fn json(verdicts: &[Verdict]) -> Value {
             "green": verdict.fault.is_none(),
             "seconds": verdict.took.as_secs_f32(),
             "fault": verdict.fault,
+            "lacking": verdict.lacking,
         })
     });
     Value::Array(cases.collect())
@@ -84,8 +103,7 @@ fn table(text: &mut String, group: &str, cases: &[&Verdict]) {
             let case = cases.iter().find(|case| case.row == row && case.column == **column);
             let word = match case {
                 None => "",
-                Some(case) if case.fault.is_some() => "RED",
-                Some(_) => "ok",
+                Some(case) => self::word(case),
             };
             let _ = write!(text, "  {word:>width$}");
         }
@@ -107,7 +125,20 @@ mod tests {
     fn verdict(row: &str, column: &str, fault: Option<&str>) -> Verdict {
         let (row, column) = (row.to_owned(), column.to_owned());
         let fault = fault.map(str::to_owned);
-        Verdict { group: "group", row, column, took: Duration::from_secs(1), fault }
+        let took = Duration::from_secs(1);
+        Verdict { group: "group", row, column, took, fault, lacking: None }
+    }
+
+    #[test]
+    fn a_skipped_cell_is_no_red_one_and_has_its_reason_below() {
+        let skipped =
+            Verdict { lacking: Some("no such kernel".to_owned()), ..verdict("a", "b", None) };
+        let text = tables(&[skipped]);
+        assert!(text.contains("a        skip\n"), "{text}");
+        assert!(
+            text.ends_with("skip: no such kernel\n1 cases, 0 green, 0 red, 1 skipped, 1 s\n"),
+            "{text}"
+        );
     }
 
     #[test]

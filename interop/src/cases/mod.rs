@@ -6,6 +6,7 @@ pub mod invalidate;
 pub mod killed;
 pub mod multicast;
 pub mod pingpong;
+pub mod placement;
 pub mod protection;
 pub mod ring;
 pub mod ring_faults;

@@ -2,7 +2,7 @@
 
 use crate::connection::{BASE, Connection};
 use crate::fault::{Fault, expect_equal};
-use crate::params::{ALL_RIGHTS, Operation, Post, Queue, Region, Rights};
+use crate::params::{Operation, Post, Queue, Region, Rights};
 use crate::pattern;
 
 /// What is wrong with a request.
@@ -45,7 +45,7 @@ pub fn run(
     offence: Offence,
 ) -> Result<(), Fault> {
     let long = 3 * connection.settings.path_mtu;
-    let lens: &[usize] = if operation.is_atomic() { &[8] } else { &[8, long] };
+    let lens: &[usize] = if operation.is_of_word() { &[8] } else { &[8, long] };
     for (round, len) in lens.iter().enumerate() {
         if round > 0 {
             connection.renew()?; // the first offence ended the pairs
@@ -64,7 +64,7 @@ fn commit(
     let Connection { requester, responder, .. } = connection;
     let rights = match offence {
         Offence::MissingRight => all_but(operation),
-        _ => ALL_RIGHTS,
+        _ => operation.all_rights(),
     };
     let victim = responder.agent.register(VICTIM_LEN, rights)?;
     responder.agent.fill(victim.handle, 0, VICTIM_LEN, VICTIM_SEED)?;
@@ -78,7 +78,7 @@ fn commit(
     };
     let offset = match offence {
         // Atomics must be aligned, which would be another offence.
-        Offence::PastTheEnd if operation.is_atomic() => VICTIM_LEN,
+        Offence::PastTheEnd if operation.is_of_word() => VICTIM_LEN,
         Offence::PastTheEnd => VICTIM_LEN + 1 - len,
         _ => 0,
     };
@@ -106,6 +106,7 @@ const fn all_but(operation: Operation) -> Rights {
     match operation {
         Operation::Read => "lwa",
         Operation::CompareSwap | Operation::FetchAdd => "lwr",
+        Operation::Flush => "lwra",
         _ => "lra",
     }
 }

@@ -78,6 +78,8 @@ pub const fn send_opcode(operation: Operation) -> u32 {
         Operation::Read => 2,
         Operation::CompareSwap => 3,
         Operation::FetchAdd => 4,
+        Operation::Flush => 8,
+        Operation::AtomicWrite => 9,
     }
 }
 

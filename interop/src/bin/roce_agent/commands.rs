@@ -5,8 +5,8 @@ use std::io::Write;
 use roce_interop::params::Operation;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    AddressVector, ConnectOptions, Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn,
-    RecvWr, RemoteAddr, RnrTimer, SendOperation, SendWr, Service, Sge,
+    AddressVector, ConnectOptions, Feth, FlushExtent, Gid, MemoryRegion, PathMtu, Psn,
+    QpAttributes, QpState, Qpn, RecvWr, RemoteAddr, RnrTimer, SendOperation, SendWr, Service, Sge,
 };
 
 use crate::completions::wait;
@@ -184,7 +184,8 @@ fn receive(objects: &Objects, words: &Words<'_>) -> Result<String> {
 fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
     let pair = objects.pair(words.at(1))?;
     let name = words.text("op").unwrap_or_default();
-    let operation = Operation::ALL.into_iter().find(|operation| operation.name() == name);
+    let all = Operation::ALL.into_iter().chain(Operation::NEWER);
+    let operation = all.into_iter().find(|operation| operation.name() == name);
     let operation = operation.ok_or_else(|| format!("no such operation: {name}"))?;
     let flags = words.text("flags").unwrap_or_default();
     let (count, step, id) =
@@ -195,6 +196,7 @@ fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
         let moved = if operation.is_atomic() { 0 } else { index * step };
         let gather = pieces(objects, words, index * step)?;
         let what = send_operation(operation, words, moved)?;
+        let gather = if what.has_empty_response() { Vec::new() } else { gather };
         let mut work = if flags.contains('i') {
             SendWr::inline(id + index, what, bytes_of(objects, words, &gather)?)
         } else {
@@ -231,6 +233,18 @@ fn send_operation(operation: Operation, words: &Words<'_>, moved: u64) -> Result
             swap: words.number("swap", 0)?,
         },
         Operation::FetchAdd => SendOperation::FetchAdd { remote, add: words.number("add", 0)? },
+        Operation::AtomicWrite => {
+            SendOperation::atomic_write(remote, words.number("swap", 0u64)?.wrapping_add(moved))
+        }
+        Operation::Flush => SendOperation::Flush {
+            remote,
+            len: words.number("len", 0)?,
+            placement: Feth::GLOBAL,
+            extent: match words.number("compare", 0)? {
+                0 => FlushExtent::Range,
+                _ => FlushExtent::Region,
+            },
+        },
     })
 }
 

@@ -81,6 +81,8 @@ fn opcode(operation: CompletionOperation) -> u32 {
         CompletionOperation::Read => 2,
         CompletionOperation::CompareSwap => 3,
         CompletionOperation::FetchAdd => 4,
+        CompletionOperation::Flush => 8,
+        CompletionOperation::AtomicWrite => 9,
         CompletionOperation::BindWindow => 5,
         CompletionOperation::LocalInvalidate => 6,
         CompletionOperation::Recv => 128,

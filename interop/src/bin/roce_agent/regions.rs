@@ -57,6 +57,7 @@ pub(crate) fn rights(letters: &str) -> Result<AccessFlags> {
         'r' => Ok(flags | AccessFlags::REMOTE_READ),
         'a' => Ok(flags | AccessFlags::REMOTE_ATOMIC),
         'b' => Ok(flags | AccessFlags::MW_BIND),
+        'g' => Ok(flags | AccessFlags::FLUSH_GLOBAL),
         '-' => Ok(flags),
         _ => Err(format!("no such right: {letter}").into()),
     })
