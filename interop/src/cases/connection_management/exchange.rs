@@ -137,11 +137,21 @@ impl Exchange {
     }
 
     /// Returns exchanges in which both ends disconnect and the DREQs cross: which end gets the other's DREQ
-    /// while it waits for the answer to its own.
+    /// while it waits for the answer to its own. Each end answers the other's.
     pub const fn crossings() -> [(&'static str, Self); 2] {
         let exchange = Self::new(Script::BothEnd, Family::V4, 1024);
-        let ours = &["delay received dreq 1 by 300ms", "delay sent dreq 1 by 1s"];
-        let theirs = &["delay sent dreq 1 by 300ms", "delay received dreq 1 by 1s"];
+        let ours = &[
+            "delay received dreq 1 by 300ms",
+            "delay sent dreq 1 by 1s",
+            "delay sent drep 1 by 1ms",
+            "delay received drep 1 by 1ms",
+        ];
+        let theirs = &[
+            "delay sent dreq 1 by 300ms",
+            "delay received dreq 1 by 1s",
+            "delay sent drep 1 by 1ms",
+            "delay received drep 1 by 1ms",
+        ];
         [
             ("at ours", Self { faults: ours, ..exchange }),
             ("at rxe", Self { faults: theirs, ..exchange }),
