@@ -240,6 +240,27 @@ impl Agent {
         }
     }
 
+    /// Notes that the answer to a request has no path yet, and the program is told of the request later. Until
+    /// [`path_is_known`](Self::path_is_known) it gives up its place if the listener's backlog is full:
+    /// [`poll_forgotten`](Self::poll_forgotten) tells.
+    pub fn await_path(&mut self, id: CommunicationId) {
+        if let Some(listener) = self.tables.backlog_of(id) {
+            self.tables.listeners.add_without_path(listener, id);
+        }
+    }
+
+    /// Notes that the path of the answer to a request is known, or that there is none.
+    pub fn path_is_known(&mut self, id: CommunicationId) {
+        if let Some(listener) = self.tables.backlog_of(id) {
+            self.tables.listeners.remove_without_path(listener, id);
+        }
+    }
+
+    /// Returns a request that has given up its place, so that the program is not told of it.
+    pub fn poll_forgotten(&mut self) -> Option<CommunicationId> {
+        self.tables.forgotten.pop_front()
+    }
+
     /// Waits for requests to a port.
     ///
     /// # Errors

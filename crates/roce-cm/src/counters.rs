@@ -119,6 +119,9 @@ counters! {
     /// Datagrams left to another agent of the host, that are not answered: see
     /// [`Disposition::Foreign`](crate::Disposition).
     foreign = "cm_foreign",
+    /// Requests forgotten for newer ones of a full backlog, since their answers had no path; the peers
+    /// repeat them.
+    request_forgotten = "cm_request_forgotten",
     /// Replies no longer kept, since there were too many: a repeated request becomes a new one.
     kept_reply_dropped = "cm_kept_reply_dropped",
     /// Timewaits ended early, since there were too many.

@@ -1,9 +1,9 @@
 //! Listeners of an agent, by port.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use roce_wire::management::{PortSpace, ServiceId};
+use roce_wire::management::{CommunicationId, PortSpace, ServiceId};
 
 use crate::error::AgentError;
 use crate::limits::MAX_BACKLOG;
@@ -20,6 +20,8 @@ struct Listener {
     address: IpAddr,
     backlog: u32,
     waiting: u32,
+    /// Requests in the backlog whose answers have no path yet, the oldest first.
+    without_path: VecDeque<CommunicationId>,
 }
 
 /// The listeners of an agent.
@@ -61,7 +63,8 @@ impl Listeners {
         let handle = ListenerHandle(self.next);
         self.next += 1;
         let backlog = if (1..=MAX_BACKLOG).contains(&backlog) { backlog } else { MAX_BACKLOG };
-        let listener = Listener { space, port, address, backlog, waiting: 0 };
+        let without_path = VecDeque::new();
+        let listener = Listener { space, port, address, backlog, waiting: 0, without_path };
         self.by_handle.insert(handle, listener);
         self.by_port.insert((space, port, address), handle);
         Ok(handle)
@@ -108,6 +111,30 @@ impl Listeners {
         if let Some(listener) = self.by_handle.get_mut(&handle) {
             listener.waiting = listener.waiting.saturating_sub(1);
         }
+    }
+
+    /// Notes that the answer to a request in the backlog has no path yet.
+    pub(crate) fn add_without_path(&mut self, handle: ListenerHandle, id: CommunicationId) {
+        if let Some(listener) = self.by_handle.get_mut(&handle) {
+            listener.without_path.push_back(id);
+        }
+    }
+
+    /// Notes that a request is in the backlog no longer, or that the path of its answer is known.
+    pub(crate) fn remove_without_path(&mut self, handle: ListenerHandle, id: CommunicationId) {
+        if let Some(listener) = self.by_handle.get_mut(&handle) {
+            listener.without_path.retain(|it| *it != id);
+        }
+    }
+
+    /// Returns true if a request in the backlog waits for the path of its answer.
+    pub(crate) fn has_without_path(&self, handle: ListenerHandle) -> bool {
+        self.by_handle.get(&handle).is_some_and(|it| !it.without_path.is_empty())
+    }
+
+    /// Removes and returns the request that has waited for a path for the longest time.
+    pub(crate) fn pop_without_path(&mut self, handle: ListenerHandle) -> Option<CommunicationId> {
+        self.by_handle.get_mut(&handle)?.without_path.pop_front()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -60,7 +60,7 @@ pub(crate) fn handle_req(
     match check_req(&tables.config, req) {
         Ok((header, path_mtu)) => {
             let ends = ConnectionAddresses::of_request(&header, port);
-            add_request(tables, listener, key, addresses, transaction, req, path_mtu, ends)
+            add_request(tables, now, listener, key, addresses, transaction, req, path_mtu, ends)
         }
         Err(reason) => {
             tables.outputs.counters.refused += 1;
@@ -96,6 +96,7 @@ fn handle_repeated(tables: &mut Tables, id: CommunicationId) -> Result<(), Dispo
 #[allow(clippy::too_many_arguments)]
 fn add_request(
     tables: &mut Tables,
+    now: Duration,
     listener: ListenerHandle,
     key: RemoteKey,
     addresses: DatagramAddresses,
@@ -104,12 +105,13 @@ fn add_request(
     path_mtu: PathMtu,
     ends: ConnectionAddresses,
 ) -> Result<(), Disposition> {
-    if !tables.listeners.has_space(listener) {
+    if !tables.has_space(listener) {
         return Err(DropReason::BacklogFull.into());
     }
     if tables.unanswered_requests >= MAX_REQUESTS {
         return Err(DropReason::RequestsFull.into());
     }
+    tables.make_space(now, listener);
     let Some(id) = tables.identifiers.allocate() else {
         return Err(DropReason::RequestsFull.into());
     };

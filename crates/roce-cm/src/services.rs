@@ -113,12 +113,13 @@ pub(crate) fn handle_sidr_req(
             return Ok(());
         }
     };
-    if !tables.listeners.has_space(listener) {
+    if !tables.has_space(listener) {
         return Err(DropReason::BacklogFull.into());
     }
     if tables.unanswered_requests >= MAX_REQUESTS {
         return Err(DropReason::RequestsFull.into());
     }
+    tables.make_space(now, listener);
     let Some(id) = tables.identifiers.allocate() else {
         return Err(DropReason::RequestsFull.into());
     };

@@ -1,6 +1,6 @@
 //! Everything that an agent knows, and what all messages and calls do with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use roce_wire::Psn;
@@ -49,6 +49,8 @@ pub(crate) struct Tables {
     pub(crate) request_windows: RequestWindows,
     /// REQs and SIDR_REQs that wait for the program's answer.
     pub(crate) unanswered_requests: usize,
+    /// Requests that gave up their place in a backlog, for the owner.
+    pub(crate) forgotten: VecDeque<CommunicationId>,
     /// Connections whose record is to be written, if the owner keeps records.
     pub(crate) changed: BTreeSet<CommunicationId>,
     pub(crate) stray_limit: StrayLimit,
@@ -74,6 +76,7 @@ impl Tables {
             timewaits: Timers::new(),
             request_windows: RequestWindows::new(),
             unanswered_requests: 0,
+            forgotten: VecDeque::new(),
             changed: BTreeSet::new(),
             stray_limit: StrayLimit::default(),
             outputs: Outputs::default(),
@@ -163,6 +166,61 @@ impl Tables {
         let connections = self.connections.iter().filter(|(_, it)| it.backlog_of == Some(listener));
         let resolutions = self.resolutions.iter().filter(|(_, it)| it.is_waiting_for(listener));
         connections.map(|(id, _)| *id).chain(resolutions.map(|(id, _)| *id)).collect()
+    }
+
+    /// Returns true if a listener takes one more request.
+    pub(crate) fn has_space(&self, listener: ListenerHandle) -> bool {
+        self.listeners.has_space(listener) || self.listeners.has_without_path(listener)
+    }
+
+    /// Lets the request give up its place in a full backlog whose answer has waited for a path for the longest
+    /// time: a host that answers is found in less time than a flood takes to fill the backlog, and a forged
+    /// address never.
+    pub(crate) fn make_space(&mut self, now: Duration, listener: ListenerHandle) {
+        while !self.listeners.has_space(listener) {
+            let Some(id) = self.listeners.pop_without_path(listener) else { return };
+            if self.backlog_of(id) == Some(listener) {
+                self.forget_request(now, id);
+            }
+        }
+    }
+
+    /// Ends a request that the program does not know, without a word.
+    fn forget_request(&mut self, now: Duration, id: CommunicationId) {
+        if let Some(it) = self.connections.get_mut(&id) {
+            // It is said no more about, and its peer asks again.
+            (it.is_destroyed, it.is_confirmed) = (true, true);
+            if let Some(listener) = it.backlog_of.take() {
+                self.listeners.remove_waiting(listener);
+            }
+            self.settle_request(id);
+            self.become_idle(now, id, None);
+        } else if let Some(it) = self.resolutions.remove(&id) {
+            if let ResolutionState::Received { key, backlog_of, .. } = it.state {
+                if let Some(listener) = backlog_of {
+                    self.listeners.remove_waiting(listener);
+                }
+                self.unanswered_requests -= 1;
+                self.service_requests.remove(&key);
+            }
+            self.identifiers.release(id);
+        } else {
+            return;
+        }
+        self.outputs.counters.request_forgotten += 1;
+        self.forgotten.push_back(id);
+    }
+
+    /// Returns the listener in whose backlog a request is.
+    pub(crate) fn backlog_of(&self, id: CommunicationId) -> Option<ListenerHandle> {
+        match (self.connections.get(&id), self.resolutions.get(&id)) {
+            (Some(it), _) => it.backlog_of.filter(|_| it.state == State::ReqReceived),
+            (None, Some(it)) => match it.state {
+                ResolutionState::Received { backlog_of, .. } => backlog_of,
+                _ => None,
+            },
+            (None, None) => None,
+        }
     }
 
     /// Sends a message of the connection `id` once.
@@ -313,6 +371,9 @@ impl Tables {
         self.stop_resending(id);
         self.timewaits.cancel(id);
         let Some(it) = self.connections.get_mut(&id) else { return };
+        if let Some(listener) = it.backlog_of {
+            self.listeners.remove_without_path(listener, id);
+        }
         it.sent = None;
         // An ended one that is destroyed keeps the answer that it had.
         let has_ended = std::mem::replace(&mut it.state, State::Idle) == State::Idle;

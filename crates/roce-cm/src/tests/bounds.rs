@@ -101,6 +101,36 @@ fn a_request_that_is_kept_for_the_program_stays_in_the_backlog_until_the_program
 }
 
 #[test]
+fn a_request_whose_answer_has_no_path_gives_up_its_place_in_a_full_backlog_to_a_newer_one() {
+    for make in [req, sidr_req] {
+        let mut agent = agent(2);
+        let ids = [1, 2].map(|number| {
+            handle(&mut agent, make(number));
+            agent.take_event().unwrap().id()
+        });
+        ids.into_iter().for_each(|id| agent.await_path(id));
+        agent.path_is_known(ids[0]);
+        assert_eq!(handle(&mut agent, make(3)), Disposition::Handled);
+        assert_eq!((agent.poll_forgotten(), agent.poll_forgotten()), (Some(ids[1]), None));
+        // The paths of the others are known, as far as the agent is told.
+        let full = Disposition::Dropped(DropReason::BacklogFull);
+        assert_eq!(handle(&mut agent, make(4)), full);
+        let usage = agent.usage();
+        assert_eq!((usage.connections + usage.resolutions, usage.unanswered_requests), (2, 2));
+        assert_eq!((usage.kept_replies, agent.counters().request_forgotten), (0, 1));
+        assert_eq!(agent.poll_timeout(), None);
+        // The peer asks again, which is a new request, and it is refused as any other.
+        let third = agent.take_event().unwrap();
+        agent.note_reported(&third);
+        assert_eq!(handle(&mut agent, make(2)), Disposition::Handled);
+        agent.destroy_all(NOW);
+        let listeners = AgentUsage { listeners: 2, ..AgentUsage::default() };
+        let left = AgentUsage { kept_replies: 3, ..listeners };
+        assert_eq!(agent.usage(), left);
+    }
+}
+
+#[test]
 fn a_request_that_the_program_has_taken_is_not_in_the_backlog() {
     let mut agent = agent(1);
     let full = Disposition::Dropped(DropReason::BacklogFull);

@@ -187,6 +187,7 @@ impl Management {
     #[cold]
     pub(super) fn run<O: Observer>(&mut self, now: Instant, parts: &mut ManagementParts<'_, O>) {
         let time = agent_time(now);
+        let mut ready = Vec::new();
         while let Some(datagram) = parts.endpoint.poll_management() {
             let addresses = DatagramAddresses { local: datagram.local, remote: datagram.remote };
             // The agent counts what it drops.
@@ -196,6 +197,8 @@ impl Management {
             {
                 self.agent.drop_stray();
             }
+            // The next request may take the place of one whose answer has no path.
+            self.take_events(&mut ready);
         }
         if self.agent.poll_timeout().is_some_and(|at| at <= time) {
             self.agent.handle_timeout(time);
@@ -204,10 +207,25 @@ impl Management {
             self.port.note_change(change);
         }
         self.transmit(parts);
+        self.take_events(&mut ready);
+        ready.into_iter().for_each(|event| self.port.push_event(event));
+    }
+
+    /// Takes the events of the agent, and holds those that wait for a path.
+    fn take_events(&mut self, ready: &mut Vec<Event>) {
+        while let Some(id) = self.agent.poll_forgotten() {
+            // The first of those that are held, or nearly so.
+            if let Some(place) = self.held_events.iter().position(|(_, held)| held.id() == id) {
+                self.held_events.remove(place);
+            }
+        }
         while let Some(event) = self.agent.take_event() {
             match self.awaited_path(&event) {
-                Some(destination) => self.held_events.push_back((destination, event)),
-                None => self.port.push_event(event),
+                Some(destination) => {
+                    self.agent.await_path(event.id());
+                    self.held_events.push_back((destination, event));
+                }
+                None => ready.push(event),
             }
         }
     }
@@ -241,7 +259,10 @@ impl Management {
         let held = std::mem::take(&mut self.held_events);
         for (awaited, event) in held {
             match awaited == destination {
-                true => self.port.push_event(event),
+                true => {
+                    self.agent.path_is_known(event.id());
+                    self.port.push_event(event);
+                }
                 false => self.held_events.push_back((awaited, event)),
             }
         }

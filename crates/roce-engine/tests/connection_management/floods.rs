@@ -105,13 +105,12 @@ fn requests_are_kept_up_to_the_limit_and_the_rest_is_counted() {
             let mut flood = flood(sources, is_mute, message);
             let usage = flood.victim.host.engine.agent().unwrap().usage();
             let kept = usage.unanswered_requests;
-            // Requests without a path for their answer stay in the backlog.
-            let reason = match is_mute {
-                true => "cm_drop_backlog_full",
-                false => "cm_drop_requests_full",
-            };
+            // Requests without a path for their answer stay in the backlog, or make room.
             assert!(is_mute && kept >= MAX_BACKLOG as usize || kept == MAX_REQUESTS, "{kept} kept");
-            assert_eq!(flood.count(reason), u64::from(DATAGRAMS) - kept as u64);
+            let counted =
+                ["cm_drop_requests_full", "cm_request_forgotten"].map(|it| flood.count(it));
+            assert!(is_mute || counted[1] == 0, "{counted:?}");
+            assert_eq!(counted.iter().sum::<u64>(), u64::from(DATAGRAMS) - kept as u64);
             assert_eq!((flood.strays, flood.sent), (0, 0), "nothing is answered");
             flood.end();
         }
@@ -119,10 +118,23 @@ fn requests_are_kept_up_to_the_limit_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_full_backlog_drops_the_requests_beyond_it() {
+fn a_flood_of_requests_without_a_path_keeps_no_place_from_hosts_that_answer() {
     // Port 7 has a backlog of 8; the path of the answers is not known, and the program hears of none.
-    let flood = flood(1, true, |source, number: u32| req(source, number + 1000));
-    assert_eq!(flood.count("cm_drop_backlog_full"), u64::from(DATAGRAMS) - 8);
+    let mut flood = flood(1, true, |source, number: u32| req(source, number + 1000));
+    assert_eq!(flood.count("cm_request_forgotten"), u64::from(DATAGRAMS) - 8);
+    assert_eq!(flood.count("cm_drop_backlog_full"), 0);
+    flood.victim.host.port.wanted.lock().unwrap().clear();
+    // A host that is new, and one whose path is known.
+    for (source, number) in [(IpAddr::from([10, 0, 0, 77]), 1), (peer(), 2)] {
+        let payload = encoded(req(source, number));
+        flood.victim.push(ForgedPacket::new(source, &payload).sealed());
+        flood.victim.run();
+        flood.victim.host.resolve_wanted();
+        let event = flood.victim.host.event().expect("the program is told");
+        let route = flood.victim.host.engine.agent().unwrap().route_of(event.id());
+        assert_eq!(route.unwrap().0.remote, source);
+        assert_eq!(flood.victim.host.event(), None);
+    }
     flood.end();
 }
 
