@@ -214,7 +214,8 @@ impl Tables {
     /// Returns the listener in whose backlog a request is.
     pub(crate) fn backlog_of(&self, id: CommunicationId) -> Option<ListenerHandle> {
         match (self.connections.get(&id), self.resolutions.get(&id)) {
-            (Some(it), _) => it.backlog_of.filter(|_| it.state == State::ReqReceived),
+            // Also one that its peer has given up.
+            (Some(it), _) => it.backlog_of,
             (None, Some(it)) => match it.state {
                 ResolutionState::Received { backlog_of, .. } => backlog_of,
                 _ => None,
@@ -371,9 +372,6 @@ impl Tables {
         self.stop_resending(id);
         self.timewaits.cancel(id);
         let Some(it) = self.connections.get_mut(&id) else { return };
-        if let Some(listener) = it.backlog_of {
-            self.listeners.remove_without_path(listener, id);
-        }
         it.sent = None;
         // An ended one that is destroyed keeps the answer that it had.
         let has_ended = std::mem::replace(&mut it.state, State::Idle) == State::Idle;

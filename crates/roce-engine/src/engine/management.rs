@@ -18,6 +18,7 @@ use roce_cm::{
 };
 use roce_io::{FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
+use roce_wire::management::CommunicationId;
 use roce_wire::{
     Bth, Deth, GSI_Q_KEY, Headers, ICRC_LEN, Psn, Qpn, UdpChecksum, opcode, source_port_for,
 };
@@ -90,9 +91,9 @@ pub(super) struct Management {
     paths: HashMap<ManagementDestination, ManagementPath>,
     /// Datagrams that wait for a path.
     waiting: usize,
-    /// Requests whose answers have no path yet, and the events of their connections: as many as there are
-    /// requests that the program has not answered.
-    held_events: VecDeque<(ManagementDestination, Event)>,
+    /// Requests whose answers have no path yet, and further events of their connections, by these: as many as
+    /// there are requests that the program has not answered.
+    held_events: BTreeMap<CommunicationId, (ManagementDestination, Vec<Event>)>,
     /// Frames for the interface.
     frames: VecDeque<LocalFrame>,
     psn: Psn,
@@ -140,7 +141,7 @@ impl Management {
             port,
             paths: HashMap::new(),
             waiting: 0,
-            held_events: VecDeque::new(),
+            held_events: BTreeMap::new(),
             frames: VecDeque::new(),
             psn: Psn::ZERO,
             sent: 0,
@@ -214,30 +215,26 @@ impl Management {
     /// Takes the events of the agent, and holds those that wait for a path.
     fn take_events(&mut self, ready: &mut Vec<Event>) {
         while let Some(id) = self.agent.poll_forgotten() {
-            // The first of those that are held, or nearly so.
-            if let Some(place) = self.held_events.iter().position(|(_, held)| held.id() == id) {
-                self.held_events.remove(place);
-            }
+            self.held_events.remove(&id);
         }
         while let Some(event) = self.agent.take_event() {
-            match self.awaited_path(&event) {
-                Some(destination) => {
-                    self.agent.await_path(event.id());
-                    self.held_events.push_back((destination, event));
-                }
-                None => ready.push(event),
+            let id = event.id();
+            if let Some((_, held)) = self.held_events.get_mut(&id) {
+                held.push(event);
+            } else if let Some(destination) = self.awaited_path(&event) {
+                self.agent.await_path(id);
+                self.held_events.insert(id, (destination, vec![event]));
+            } else {
+                ready.push(event);
             }
         }
     }
 
-    /// Returns the destination for whose path an event waits: a request does for that of its answer, and
-    /// further events of its connection wait behind it. A program that refuses a request and ends at once
+    /// Returns the destination for whose path an event waits: a request does for that of its answer. A program that refuses a request and ends at once
     /// would otherwise take its answer with it, which waits for the path.
     fn awaited_path(&mut self, event: &Event) -> Option<ManagementDestination> {
         if !matches!(event, Event::ConnectRequest { .. } | Event::ServiceRequest { .. }) {
-            let mut held = self.held_events.iter();
-            let before = held.find(|(_, held)| held.id() == event.id());
-            return before.map(|(destination, _)| *destination);
+            return None;
         }
         let (DatagramAddresses { local, remote }, traffic_class) =
             self.agent.route_of(event.id())?;
@@ -256,16 +253,15 @@ impl Management {
 
     /// Passes on the events that wait for a path, which is known now, or will not be.
     fn release_events(&mut self, destination: ManagementDestination) {
-        let held = std::mem::take(&mut self.held_events);
-        for (awaited, event) in held {
-            match awaited == destination {
-                true => {
-                    self.agent.path_is_known(event.id());
-                    self.port.push_event(event);
-                }
-                false => self.held_events.push_back((awaited, event)),
+        let Self { held_events, agent, port, .. } = self;
+        held_events.retain(|id, (awaited, events)| {
+            let is_held = *awaited != destination;
+            if !is_held {
+                agent.path_is_known(*id);
+                events.drain(..).for_each(|event| port.push_event(event));
             }
-        }
+            is_held
+        });
     }
 
     /// Sends the datagrams that the agent hands out, as far as there is room.
