@@ -23,6 +23,8 @@ mod command;
 pub mod fuzzing;
 mod path_record;
 mod plain;
+#[cfg(test)]
+mod released_versions;
 mod socket_address;
 mod structures;
 #[cfg(test)]

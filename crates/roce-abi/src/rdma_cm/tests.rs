@@ -45,7 +45,7 @@ fn parameters() -> rdma_ucm_conn_param {
 }
 
 /// Returns each command under a name: what is written, and what is read.
-fn samples() -> Vec<(&'static str, Vec<u8>, Command)> {
+pub(super) fn samples() -> Vec<(&'static str, Vec<u8>, Command)> {
     let (here, there) = (address("10.0.0.1:0"), address("[fe80::2%3]:7174"));
     let ib = SocketAddress::Ib(sockaddr_ib { sib_family: AF_IB, sib_sid: 1, ..Default::default() });
     let ece = Ece { vendor_id: 1, attr_mod: 2 };
