@@ -1,5 +1,7 @@
 //! Runs unmodified RDMA programs on our library, with the program `dropin` of `roce-interop`.
 
+mod releases;
+
 use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
@@ -7,11 +9,14 @@ use std::process::Command;
 use crate::stages::{Log, StageResult};
 use crate::{Result, host, workspace};
 
-/// Prints the table.
+/// Prints the table; with `releases` that of the releases of Debian.
 ///
 /// # Errors
-/// When a line is red, or the machine cannot have the programs or a guest.
-pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
+/// When a line is red, or the machine cannot have the programs, a guest or a root.
+pub(crate) fn run(releases: bool, arguments: &[OsString]) -> Result<()> {
+    if releases {
+        return releases::run();
+    }
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     host::install_missing(host::DROPIN_PROGRAMS)?;
     if !has("--no-guest") {

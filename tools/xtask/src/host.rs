@@ -141,6 +141,10 @@ pub(crate) const ROOT_TOOLS: &[Requirement] = &[
     (Program("cc"), "gcc"),
 ];
 
+/// Debian packages of what compiles a program for the roots of several releases.
+pub(crate) const RELEASE_TOOLS: &[Requirement] =
+    &[(Program("cc"), "gcc"), (File("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev")];
+
 /// Makes sure that all requirements of a list are met.
 ///
 /// # Errors

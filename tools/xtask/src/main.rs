@@ -8,6 +8,7 @@ mod bench;
 mod binaries;
 mod book;
 mod cost;
+mod debian_root;
 mod dist;
 mod dropin;
 mod fuzz;
@@ -57,6 +58,10 @@ enum Command {
     },
     /// Run unmodified RDMA programs on our libibverbs and print which work; installs them.
     Dropin {
+        /// Run programs of Debian 12, 13 and sid, with the librdmacm of each, in roots made for that (as
+        /// root) instead.
+        #[arg(long)]
+        releases: bool,
         /// Passed on: `--quick`, `--json`, `--only TEXT`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -101,7 +106,7 @@ fn main() -> ExitCode {
         Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
         Command::Interop { arguments } => interop::run(&arguments),
-        Command::Dropin { arguments } => dropin::run(&arguments),
+        Command::Dropin { releases, arguments } => dropin::run(releases, &arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Soak { arguments } => soak::run(&arguments),

@@ -2,25 +2,25 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use roce_netns::{Host, Link, VirtualNetwork};
 
-use crate::{Result, host, workspace};
+use crate::debian_root::{BOOKWORM, DebianRoot};
+use crate::{Result, workspace};
 
 /// Installs and runs; prints a line for each place.
 ///
 /// # Errors
 /// If the root cannot be made, or a program does not print what it should.
 pub(super) fn run(package: &Path) -> Result<()> {
-    host::install_missing(host::ROOT_TOOLS)?;
-    let base = base()?;
-    let files = prepare_files()?;
+    let root = DebianRoot::new("debian-12", BOOKWORM, PACKAGES)?;
+    let files = prepare_files(package)?;
     let private = PrivateHost::new()?;
     for place in PLACES {
         let started = Instant::now();
-        let output = in_root(&private.host, &base, package, &files, place.command)?;
+        let output = root.run(&private.host, &files, &line_of(place))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let is_shown = place.shows.iter().all(|word| text.contains(word));
         if !output.status.success() || !is_shown {
@@ -115,28 +115,24 @@ impl PrivateHost {
     }
 }
 
-/// Runs a line in a copy of the root that has the package, and has been used by nothing else.
-fn in_root(host: &Host, base: &Path, package: &Path, files: &Path, line: &str) -> Result<Output> {
-    let mount_point = workspace::target().join("dist-root");
-    fs::create_dir_all(&mount_point)?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
-    command.arg(include_str!("in_root.sh")).arg("in_root.sh");
-    command.args([base, &mount_point, package, files]).arg(line);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // The root has no other variables and locales than these.
-    command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH);
-    Ok(host.spawn(command)?.wait_with_output()?)
+/// Returns the line of a place behind those that install the package, and define `$container`: a seccomp
+/// filter like that of container engines, and the capabilities that they leave by default.
+fn line_of(place: &Place) -> String {
+    const CAPABILITIES: &str = "+chown,+dac_override,+fowner,+fsetid,+kill,+mknod,+net_bind_service,\
+        +net_raw,+setfcap,+setgid,+setpcap,+setuid,+sys_chroot,+audit_write";
+    let container =
+        format!("/check/container setpriv --bounding-set -all,{CAPABILITIES} --inh-caps -all");
+    let install = "dpkg --install /check/package.deb >&2; rm /check/package.deb";
+    format!("{install}; export container='{container}'; {}", place.command)
 }
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Returns a folder that is copied into the root: a program that takes the rights of a container and
+/// Returns a folder that is copied into the root: the package, a program that takes the rights of a container and
 /// then becomes another program, one that loads the library as NCCL does, and a script that reads the
 /// devices.
-fn prepare_files() -> Result<PathBuf> {
+fn prepare_files(package: &Path) -> Result<PathBuf> {
     let folder = workspace::target().join("dist-check");
     fs::create_dir_all(&folder)?;
+    fs::copy(package, folder.join("package.deb"))?;
     let tests = workspace::root().join("tools/roce/tests/run");
     fs::copy(tests.join("readings.sh"), folder.join("readings.sh"))?;
     compile(&folder.join("container"), &[tests.join("container.c")], &[])?;
@@ -152,72 +148,5 @@ fn compile(program: &Path, sources: &[PathBuf], flags: &[&str]) -> Result<()> {
     if compiled.success() { Ok(()) } else { Err(format!("{sources:?} do not compile").into()) }
 }
 
-/// Returns a folder with a minimal Debian 12 and the programs that are run; makes it if there is none.
-fn base() -> Result<PathBuf> {
-    let base = workspace::target().join("debian-12");
-    let made_of = base.with_extension("packages");
-    if base.exists() && fs::read_to_string(&made_of).is_ok_and(|packages| packages == PACKAGES) {
-        return Ok(base);
-    }
-    if !host::is_root() {
-        return Err("a Debian 12 root is made by root only".into());
-    }
-    let started = Instant::now();
-    let unfinished = base.with_extension("part");
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished)?;
-    }
-    let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", "--include", PACKAGES, RELEASE]);
-    debootstrap.arg(&unfinished).arg(mirror()?).stdin(Stdio::null());
-    if let Some(proxy) = proxy()? {
-        debootstrap.env("http_proxy", proxy);
-    }
-    let output = debootstrap.output()?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        let end = crate::stages::last_lines(&text);
-        return Err(format!("debootstrap: {}\n{end}", output.status).into());
-    }
-    if base.exists() {
-        fs::remove_dir_all(&base)?;
-    }
-    fs::rename(&unfinished, &base)?;
-    fs::write(made_of, PACKAGES)?;
-    println!("   ok Debian 12 root ({:.1} s): {}", started.elapsed().as_secs_f32(), base.display());
-    Ok(base)
-}
-
 /// What the root has besides the essential packages.
 const PACKAGES: &str = "ibverbs-utils,perftest,ucx-utils,hwloc-nox,infiniband-diags";
-
-/// Debian 12.
-const RELEASE: &str = "bookworm";
-
-/// Returns the mirror from which apt installs packages of the release.
-fn mirror() -> Result<String> {
-    let arguments = ["indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"];
-    let text = output_of(Command::new("apt-get").args(arguments).arg("Created-By: Packages"))?;
-    let sites =
-        text.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [site, RELEASE, "main"] => Some(site.to_owned()),
-            _ => None,
-        });
-    sites.into_iter().next().ok_or_else(|| "apt has no source of Debian 12; add one".into())
-}
-
-/// Returns the proxy that apt uses, if it is told one.
-fn proxy() -> Result<Option<String>> {
-    let text =
-        output_of(Command::new("apt-config").args(["shell", "PROXY", "Acquire::http::Proxy"]))?;
-    let quoted = text.trim().strip_prefix("PROXY=");
-    Ok(quoted.map(|value| value.trim_matches('\'').to_owned()))
-}
-
-fn output_of(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).into())
-}

@@ -1,0 +1,133 @@
+//! Minimal Debian roots of several releases, made by debootstrap.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use roce_netns::Host;
+
+use crate::{Result, host, workspace};
+
+/// A release of Debian.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    /// Its name for a reader.
+    pub(crate) name: &'static str,
+    /// Its name in archives.
+    pub(crate) codename: &'static str,
+}
+
+/// Debian 12.
+pub(crate) const BOOKWORM: Release = Release { name: "Debian 12", codename: "bookworm" };
+/// Debian 13.
+pub(crate) const TRIXIE: Release = Release { name: "Debian 13", codename: "trixie" };
+/// The release that new packages come to.
+pub(crate) const SID: Release = Release { name: "Debian sid", codename: "sid" };
+
+/// A folder with a minimal Debian and some packages.
+///
+/// It is below that of the build, and stays as it is until it is removed, or other packages are wanted.
+#[derive(Debug)]
+pub(crate) struct DebianRoot {
+    folder: PathBuf,
+}
+
+impl DebianRoot {
+    /// Returns the root of a name with these packages, separated by commas; makes it if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn new(name: &str, release: Release, packages: &str) -> Result<Self> {
+        host::install_missing(host::ROOT_TOOLS)?;
+        let folder = workspace::target().join(name);
+        let made_of = folder.with_extension("packages");
+        if folder.exists() && fs::read_to_string(&made_of).is_ok_and(|made| made == packages) {
+            return Ok(Self { folder });
+        }
+        if !host::is_root() {
+            return Err(format!("a root of {} is made by root only", release.name).into());
+        }
+        let started = Instant::now();
+        let unfinished = folder.with_extension("part");
+        remove(&unfinished)?;
+        bootstrap(release, packages, &unfinished)?;
+        remove(&folder)?;
+        fs::rename(&unfinished, &folder)?;
+        fs::write(made_of, packages)?;
+        let took = started.elapsed().as_secs_f32();
+        println!("   ok {} root ({took:.1} s): {}", release.name, folder.display());
+        Ok(Self { folder })
+    }
+
+    /// Runs a line of the shell in a copy of the root that has been used by nothing else, on a host of its
+    /// own. `files` is a folder; the copy has it as `/check`.
+    ///
+    /// # Errors
+    /// If the shell cannot be started.
+    pub(crate) fn run(&self, host: &Host, files: &Path, line: &str) -> Result<Output> {
+        let mount_point = workspace::target().join("debian-root");
+        fs::create_dir_all(&mount_point)?;
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
+        command.arg(include_str!("debian_root/enter.sh")).arg("enter.sh");
+        command.args([&self.folder, &mount_point, files]).arg(line);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The root has no other variables and locales than these.
+        command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH);
+        Ok(host.spawn(command)?.wait_with_output()?)
+    }
+}
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(())
+}
+
+fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "--include", packages, release.codename]);
+    debootstrap.arg(folder).arg(mirror()?).stdin(Stdio::null());
+    if let Some(proxy) = proxy()? {
+        debootstrap.env("http_proxy", proxy);
+    }
+    let output = debootstrap.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let end = crate::stages::last_lines(&text);
+    Err(format!("debootstrap: {}\n{end}", output.status).into())
+}
+
+/// Returns the mirror from which apt installs packages of Debian 12; it has the other releases, too.
+fn mirror() -> Result<String> {
+    let arguments = ["indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"];
+    let text = output_of(Command::new("apt-get").args(arguments).arg("Created-By: Packages"))?;
+    let sites =
+        text.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [site, codename, "main"] if codename == BOOKWORM.codename => Some(site.to_owned()),
+            _ => None,
+        });
+    sites.into_iter().next().ok_or_else(|| "apt has no source of Debian 12; add one".into())
+}
+
+/// Returns the proxy that apt uses, if it is told one.
+fn proxy() -> Result<Option<String>> {
+    let text =
+        output_of(Command::new("apt-config").args(["shell", "PROXY", "Acquire::http::Proxy"]))?;
+    let quoted = text.trim().strip_prefix("PROXY=");
+    Ok(quoted.map(|value| value.trim_matches('\'').to_owned()))
+}
+
+fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into())
+}
