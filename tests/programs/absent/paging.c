@@ -40,7 +40,9 @@ void paging_on_demand(void)
 	CHECK_EQ(attributes.odp_caps.general_caps, IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
 	CHECK_EQ(attributes.odp_caps.per_transport_caps.rc_odp_caps,
 		 IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-			 IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV);
+			 IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV |
+			 /* FLUSH and ATOMIC WRITE, which rdma-core 44 does not name. */
+			 1 << 6 | 1 << 7);
 
 	unsigned char *at = map(PROT_READ | PROT_WRITE);
 	struct ibv_mr *mr = ibv_reg_mr(endpoint.pd, at, PAGES * PAGE, rights);
