@@ -6,6 +6,7 @@ pub mod fixtures;
 pub mod ip;
 pub mod outage;
 pub mod ranks;
+pub mod raw_sender;
 pub mod soak;
 pub mod switched_network;
 pub mod verbs_program;

@@ -5,19 +5,16 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roce_io::{AfPacket, AfPacketConfig, FrameDevice, TxFrame};
 use roce_netns::Host;
 use roce_test_macros::tier1;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
+use roce_tests::raw_sender::RawSender;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion, QpState, QueuePair,
-    RemoteAddr, SendOperation, SendWr,
+    CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QpState, QueuePair, RemoteAddr,
+    SendOperation, SendWr,
 };
-use roce_wire::{
-    BTH_LEN, Bth, Headers, ICRC_LEN, KnownOpcode, MacAddr, OuterHeaders, Psn, Qpn, UdpChecksum,
-    opcode, seal,
-};
+use roce_wire::{BTH_LEN, Bth, Headers, KnownOpcode, Psn, Qpn, opcode};
 
 const FORGED: u64 = 100_000;
 const LEN: usize = 256 << 10;
@@ -29,28 +26,18 @@ const USED: i32 = (MAX_MESSAGES * LEN / 1024) as i32;
 
 /// Forges packets from one end of a cable to the other.
 struct Forger {
-    port: AfPacket,
-    outer: OuterHeaders,
+    sender: RawSender,
     dice: StdRng,
     /// Queue pair that is attacked, and the first PSNs of its connection.
     victim: Qpn,
     first: [Psn; 2],
 }
 
-fn mac(host: &Host) -> MacAddr {
-    let devices = host.run(Device::list).expect("the interfaces");
-    let eth0 = devices.iter().find(|it| it.interface.name == "eth0").expect("eth0");
-    MacAddr(eth0.interface.mac.expect("an Ethernet interface"))
-}
-
 impl Forger {
     fn new((from, source): (&Host, &QpDest), (to, victim): (&Host, &QpDest), seed: u64) -> Self {
-        let port = from.run(|| AfPacket::open(&AfPacketConfig::new("eth0"))).expect("a socket");
-        let address = |it: &QpDest| it.gid.ip();
-        let mut outer = OuterHeaders::new(address(source), address(victim));
-        (outer.source_mac, outer.destination_mac) = (mac(from), mac(to));
+        let sender = RawSender::new((from, source.gid.ip()), (to, victim.gid.ip()));
         let first = [source.psn, victim.psn];
-        Self { port, outer, dice: StdRng::seed_from_u64(seed), victim: victim.qpn, first }
+        Self { sender, dice: StdRng::seed_from_u64(seed), victim: victim.qpn, first }
     }
 
     /// A packet of any kind: to the victim with a PSN that it does not expect, or to another number.
@@ -70,25 +57,14 @@ impl Forger {
         let mut bytes = vec![0; opcode.info().headers_len()];
         bytes[..BTH_LEN].copy_from_slice(&Bth::new(opcode, to, psn).to_bytes());
         let (headers, _) = Headers::parse(&bytes).expect("zeros are sound extensions");
-        let start = self.outer.len();
-        let mut frame = vec![0; start + headers.len() + 64 + ICRC_LEN];
-        let len = headers.emit_around(&mut frame[start..], 64);
-        frame.truncate(start + len);
-        seal(&self.outer, 1, &mut frame, len, UdpChecksum::Zero).expect("one packet");
-        frame
+        self.sender.frame(&headers, &[0; 64])
     }
 
     /// Sends so many packets.
     fn run(mut self, count: u64) {
-        let mut left = count;
-        while left > 0 {
-            let mut frames: Vec<_> = (0..left.min(8)).map(|_| self.packet()).collect();
-            let taken = self.port.transmit(&mut |slot| {
-                let frame = frames.pop()?;
-                slot[..frame.len()].copy_from_slice(&frame);
-                Some(TxFrame::single(frame.len()))
-            });
-            left -= taken.expect("the interface is up") as u64;
+        for first in (0..count).step_by(8) {
+            let frames = (first..count.min(first + 8)).map(|_| self.packet()).collect();
+            self.sender.send(frames);
         }
     }
 }

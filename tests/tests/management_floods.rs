@@ -1,0 +1,280 @@
+//! Floods of management datagrams from a raw sender beside a connection that moves data: the connection
+//! keeps nine tenths of its rate, what is kept is bounded, and every datagram is counted.
+//!
+//! Windows of 100 ms with and without the flood take turns, and the median of the ratios of neighbours
+//! decides: other work on the machine comes and goes more slowly, or disturbs few of them.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roce_test_macros::tier1;
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
+use roce_tests::raw_sender::RawSender;
+use roce_verbs::cm::{EventChannel, Id, PortSpace};
+use roce_verbs::{
+    CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RemoteAddr,
+    SendOperation, SendWr,
+};
+use roce_wire::management::{
+    CmDatagram, CmMessage, CmaHeader, CommunicationId, Dreq, Rep, Req, ServiceId, SidrReq,
+};
+use roce_wire::{Bth, Deth, GSI_Q_KEY, Headers, Psn, Qpn, opcode};
+
+/// Datagrams a second.
+const RATE: u64 = 5000;
+const WINDOW: Duration = Duration::from_millis(100);
+/// Windows with a flood, and as many without.
+const PAIRS: usize = 15;
+/// Bytes of a message, and messages that are outstanding.
+const LEN: usize = 64 << 10;
+const OUTSTANDING: usize = 4;
+const PORT: u16 = 7174;
+const BACKLOG: u32 = 64;
+/// Growth of the process's memory that a flood of 7500 datagrams may cause: what is kept has limits, and
+/// each datagram alone has 256 bytes.
+const MAX_GROWTH: u64 = 2 << 20;
+
+/// Something that is done at [`RATE`] while it is switched on.
+struct Flood {
+    is_on: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Flood {
+    /// Calls `act` with the number of its first action and how many are due.
+    fn new(mut act: impl FnMut(u64, u64) + Send + 'static) -> Self {
+        let (is_on, has_ended) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let done = Arc::new(AtomicU64::new(0));
+        let (on, ended, counted) = (is_on.clone(), has_ended.clone(), done.clone());
+        let thread = thread::spawn(move || {
+            const TICK: Duration = Duration::from_millis(2);
+            const OF_TICK: u64 = RATE * TICK.as_millis() as u64 / 1000;
+            let mut at = Instant::now();
+            while !ended.load(Ordering::Relaxed) {
+                at = (at + TICK).max(Instant::now());
+                if on.load(Ordering::Relaxed) {
+                    act(counted.load(Ordering::Relaxed), OF_TICK);
+                    counted.fetch_add(OF_TICK, Ordering::Relaxed);
+                }
+                thread::sleep(at.saturating_duration_since(Instant::now()));
+            }
+        });
+        Self { is_on, has_ended, done, thread }
+    }
+
+    fn switch(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Ends it, and returns how often it acted.
+    fn end(self) -> u64 {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it acts");
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// A host whose program listens, and the connection to it.
+struct Victim {
+    cable: Cable,
+    ends: [TestDevice; 2],
+    qp: QueuePair,
+    _theirs: QueuePair,
+    regions: [MemoryRegion; 2],
+    _channel: EventChannel,
+    /// Identifiers that listen.
+    _listeners: Vec<Id>,
+    posted: u64,
+}
+
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 1));
+const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
+
+impl Victim {
+    fn new() -> Self {
+        let cable = Cable::with_mtu(1500);
+        let ends =
+            [&cable.left, &cable.right].map(|it| TestDevice::on(it, DeviceConfig::default()));
+        let (qp, theirs) = connect(&ends[0], &ends[1], &ConnectOptions::default());
+        let regions = [ends[0].region(LEN, 1), ends[1].region(LEN, 2)];
+        let channel = EventChannel::new(DeviceConfig::default()).unwrap();
+        let listen = |space| {
+            let id = channel.create_id(space, 1).unwrap();
+            let address = SocketAddr::new(OWN, PORT);
+            cable.right.run(|| id.bind(address).and_then(|()| id.listen(BACKLOG))).unwrap();
+            id
+        };
+        let listeners = [PortSpace::TCP, PortSpace::UDP].map(listen).into();
+        let mut victim = Self {
+            cable,
+            ends,
+            qp,
+            _theirs: theirs,
+            regions,
+            _channel: channel,
+            _listeners: listeners,
+            posted: 0,
+        };
+        (0..OUTSTANDING).for_each(|_| victim.post());
+        victim
+    }
+
+    fn post(&mut self) {
+        let [ours, theirs] = &self.regions;
+        let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
+        let data = [ours.sge(..LEN).unwrap()];
+        let work = SendWr::new(self.posted, SendOperation::write(remote), data);
+        self.qp.post_send([work.signaled()]).unwrap();
+        self.posted += 1;
+    }
+
+    /// Moves data for the time of a window, and returns how many messages were completed.
+    fn window(&mut self) -> u64 {
+        let (start, before) = (Instant::now(), self.posted);
+        while start.elapsed() < WINDOW {
+            if let Some(completion) = self.ends[0].cq.poll_one() {
+                assert_eq!(completion.status, CompletionStatus::Success);
+                self.post();
+            }
+        }
+        self.posted - before
+    }
+
+    /// Returns the median of the rates with the flood by those without.
+    fn ratio(&mut self, flood: &Flood) -> f64 {
+        let mut ratios: Vec<f64> = (0..PAIRS)
+            .map(|pair| {
+                let mut rates = [0, 0];
+                // The order alternates, so that a trend favours neither.
+                for turn in 0..2 {
+                    let is_on = (pair + turn) % 2;
+                    flood.switch(is_on == 1);
+                    rates[is_on] = self.window();
+                }
+                flood.switch(false);
+                rates[1] as f64 / rates[0] as f64
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("{ratios:.2?}");
+        ratios[PAIRS / 2]
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.ends[1].device.counters().unwrap()
+    }
+
+    /// A flood of datagrams, each with what `message` returns for its number.
+    fn datagrams(&self, message: fn(u32) -> CmMessage) -> Flood {
+        let mut sender = RawSender::new((&self.cable.left, PEER), (&self.cable.right, OWN));
+        let deth = Some(Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI });
+        let bth = Bth::new(opcode::UD_SEND_ONLY, Qpn::GSI, Psn::ZERO);
+        let headers = Headers { deth, ..Headers::new(bth) };
+        Flood::new(move |first, count| {
+            let frames = (first..first + count).map(|number| {
+                let message = message(number as u32);
+                let datagram = CmDatagram { transaction: number, message };
+                sender.frame(&headers, &datagram.encode())
+            });
+            let frames = frames.collect();
+            sender.send(frames);
+        })
+    }
+
+    /// Checks the rate beside a flood of datagrams, and that each of them was counted. Returns how much
+    /// each counter has grown.
+    fn check(&mut self, what: &str, message: fn(u32) -> CmMessage) -> impl Fn(&str) -> u64 + use<> {
+        let (before, memory) = (self.counters(), resident());
+        let flood = self.datagrams(message);
+        let ratio = self.ratio(&flood);
+        let sent = flood.end();
+        // The last may be on their way.
+        thread::sleep(Duration::from_millis(50));
+        let growth = resident().saturating_sub(memory);
+        let grown: Vec<_> = self
+            .counters()
+            .into_iter()
+            .zip(before)
+            .map(|((name, now), (_, then))| (name, now - then))
+            .filter(|(_, grown)| *grown > 0)
+            .collect();
+        println!("{what}: {sent} datagrams, ratio {ratio:.3}, {growth} bytes, {grown:?}");
+        let count =
+            move |name: &str| grown.iter().filter(|it| it.0 == name).map(|it| it.1).sum::<u64>();
+        let received = count("cm_received") + count("management_full");
+        assert!(received <= sent && received + count("socket_rcvd_dropped") >= sent, "{what}");
+        assert!(growth < MAX_GROWTH, "{what}: {growth} bytes more");
+        assert!(ratio >= 0.9, "{what}: {ratio:.3} of the rate without");
+        count
+    }
+}
+
+/// Returns the bytes of memory that this process has.
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn private_data<const N: usize>() -> [u8; N] {
+    let mut data = [0; N];
+    data[..36].copy_from_slice(&CmaHeader::new(9, PEER, OWN).unwrap().to_bytes());
+    data
+}
+
+fn req_to(port: u16, number: u32) -> CmMessage {
+    CmMessage::Req(Req {
+        local_id: CommunicationId(number + 1000),
+        service_id: ServiceId::from_port(PortSpace::TCP, port),
+        local_ca_guid: 2,
+        local_qpn: Qpn::new(number % 0xff_0000 + 2).unwrap(),
+        path_mtu: 3,
+        private_data: private_data(),
+        ..Req::default()
+    })
+}
+
+fn sidr_req(number: u32) -> CmMessage {
+    CmMessage::SidrReq(SidrReq {
+        request_id: CommunicationId(number),
+        service_id: ServiceId::from_port(PortSpace::UDP, PORT),
+        private_data: private_data(),
+        ..SidrReq::default()
+    })
+}
+
+/// A message of a connection that does not exist.
+fn stray(number: u32) -> CmMessage {
+    let (local_id, remote_id) = (CommunicationId(number), CommunicationId(number.rotate_right(8)));
+    match number % 2 {
+        0 => CmMessage::Dreq(Dreq { local_id, remote_id, ..Dreq::default() }),
+        _ => CmMessage::Rep(Rep { local_id, remote_id, ..Rep::default() }),
+    }
+}
+
+#[tier1]
+fn a_connection_keeps_nine_tenths_of_its_rate_beside_floods_and_all_datagrams_are_counted() {
+    let mut victim = Victim::new();
+    for (what, message) in [
+        ("requests that no program takes", (|number| req_to(PORT, number)) as fn(u32) -> CmMessage),
+        ("requests of a datagram service", sidr_req),
+    ] {
+        let count = victim.check(what, message);
+        let kept = count("cm_received") - count("cm_drop_backlog_full");
+        assert_eq!(kept, u64::from(BACKLOG), "{what}: only the backlog is kept");
+    }
+    let count = victim.check("requests to no listener", |number| req_to(PORT + 1, number));
+    // The program has not answered the first requests of the first flood, which had the same numbers.
+    let (all, strays) = (count("cm_received"), count("cm_stray"));
+    assert_eq!(all, strays + count("cm_stray_dropped") + count("cm_drop_duplicate"));
+    let count = victim.check("messages of no connection", stray);
+    let strays = count("cm_stray") + count("cm_stray_dropped");
+    assert_eq!(count("cm_received"), strays + count("cm_foreign"));
+    assert!(strays > 0 && count("cm_foreign") > 0 && count("cm_stray_dropped") > 0);
+    assert!(contents(&victim.regions[1]) == pattern(LEN, 1));
+}
