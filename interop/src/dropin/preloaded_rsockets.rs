@@ -38,6 +38,14 @@ pub(super) const PROGRAMS: &[Program] = &[
     )
     .behind(FUNCTIONS)
     .quick(),
+    // A server that forks for each connection: librspreload accepts it by TCP, and lets the child connect an
+    // rsocket then. The server never ends by itself.
+    Program::pair(
+        "export RDMAV_FORK_SAFE=1; o='-T v -T f -S 70000 -C 100'; \
+         if [ $a ]; then over rstream $o -s $a && counted xmit 7000000; else over rstream $o; fi",
+        &["[0] custom", "[1] custom", "TCP connections: 1 0"],
+    )
+    .behind(FUNCTIONS),
     // No socket of the library itself becomes an rsocket.
     Program::alone("over ibv_devinfo", &["hca_id:\troce0", "PORT_ACTIVE"]).behind(FUNCTIONS),
     Program::pair("over rping ${a:--s} ${a:+-c -a $a} -v -V -C 10", &["ping data: rdma-ping-9: "])
