@@ -9,6 +9,7 @@ mod device_counter;
 mod fio;
 mod folder;
 mod ibverbs_utils;
+mod iscsi;
 mod libfabric;
 pub mod local;
 pub mod open_mpi;
@@ -45,6 +46,7 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("libfabric", libfabric::PROGRAMS),
         ("DAPL", dapl::PROGRAMS),
         ("fio", fio::PROGRAMS),
+        ("tgt and libiscsi", iscsi::PROGRAMS),
     ];
     groups
         .into_iter()

@@ -123,6 +123,8 @@ pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (MpiCompiler, "libopenmpi-dev"),
     (Program("qemu-system-x86_64"), "qemu-system-x86"),
     (Program("fio"), "fio"),
+    (Program("tgtadm"), "tgt"),
+    (Program("iscsi-test-cu"), "libiscsi-bin"),
 ];
 
 /// Debian packages of what lays out and packs an installation.
