@@ -29,6 +29,8 @@ pub enum Figure {
     MicrosMean,
     /// Messages a second.
     PerSecond,
+    /// Connections a second.
+    Connections,
     /// Bus bandwidth as nccl-tests define it, 10^9 bytes a second.
     BusGbytes,
     /// The least that one of many got, in means of all: 1 is fair.
@@ -58,7 +60,7 @@ impl Figure {
             | Self::Micros99
             | Self::Micros999
             | Self::MicrosMean => "µs",
-            Self::PerSecond => "/s",
+            Self::PerSecond | Self::Connections => "/s",
             Self::BusGbytes => "GB/s",
             Self::MinShare | Self::MaxShare | Self::Lost => "",
             Self::Bytes => "bytes",
@@ -68,13 +70,16 @@ impl Figure {
 
     /// Returns true if more is better.
     pub fn is_better_when_larger(self) -> bool {
-        matches!(self, Self::Gbits | Self::PerSecond | Self::BusGbytes | Self::MinShare)
+        matches!(
+            self,
+            Self::Gbits | Self::PerSecond | Self::Connections | Self::BusGbytes | Self::MinShare
+        )
     }
 
     /// A value as people read it, without its unit.
     pub fn bare(self, value: f64) -> String {
         match self {
-            Self::PerSecond => in_thousands(value).trim_end().to_owned(),
+            Self::PerSecond | Self::Connections => in_thousands(value).trim_end().to_owned(),
             Self::Bytes | Self::Lost => format!("{value:.0}"),
             _ => three_digits(value),
         }
@@ -83,7 +88,7 @@ impl Figure {
     /// A value with its unit.
     pub fn with_unit(self, value: f64) -> String {
         match self {
-            Self::PerSecond => {
+            Self::PerSecond | Self::Connections => {
                 let text = in_thousands(value);
                 if text.ends_with(['k', 'M']) { text + "/s" } else { text + " /s" }
             }
@@ -103,6 +108,7 @@ impl fmt::Display for Figure {
             Self::Micros999 => "99.9 % time",
             Self::MicrosMean => "mean time",
             Self::PerSecond => "messages",
+            Self::Connections => "connections",
             Self::BusGbytes => "busbw",
             Self::MinShare => "least share",
             Self::MaxShare => "largest share",

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::process::{self, Launch, PairOutput, Running};
+use super::process::{self, Launch, PairOutput, Readiness, Running};
 use super::{Network, RunConfig, Tools};
 use crate::report::Figures;
 
@@ -154,11 +154,35 @@ impl<'a> RunContext<'a> {
     ///
     /// # Errors
     /// See [`process::run_pair`](super::run_pair).
-    pub fn pair(&self, server: &Launch, port: u16, client: &Launch) -> Result<PairOutput, String> {
+    pub fn pair(
+        &self,
+        server: &Launch,
+        readiness: impl Into<Readiness>,
+        client: &Launch,
+    ) -> Result<PairOutput, String> {
         let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
         self.note(server);
         self.note(client);
-        process::run_pair((there, server), port, (here, client), self.timeout())
+        process::run_pair((there, server), readiness, (here, client), self.timeout())
+    }
+
+    /// Runs a server that does not end by itself in the second host, and a client in the first. Returns
+    /// what the client printed.
+    ///
+    /// # Errors
+    /// The server does not listen, or the client does not end well.
+    pub fn client_of(
+        &self,
+        server: &Launch,
+        readiness: impl Into<Readiness>,
+        client: &Launch,
+    ) -> Result<String, String> {
+        let mut serving = self.start(SERVER, server)?;
+        process::wait_until_listening(&mut serving, readiness)?;
+        let printed = self.start(CLIENT, client)?.finish(self.timeout());
+        // The next server needs its port.
+        serving.terminate();
+        printed
     }
 
     /// Starts a program in a host.

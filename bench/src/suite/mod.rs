@@ -28,7 +28,7 @@ pub use benchmarks::benchmarks;
 pub use candidate::{Candidate, RunContext, RunResult};
 pub use network::{LossOf, Network, Topology};
 pub use older::{TOLERANCE, compare_with_older};
-pub use process::{Launch, PairOutput, Running, run_pair};
+pub use process::{Launch, PairOutput, Readiness, Running, run_pair};
 pub use runner::{Benchmark, run_benchmark};
 pub use tools::{EXTERNAL_PROGRAMS, Tools};
 

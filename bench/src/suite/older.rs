@@ -66,9 +66,10 @@ fn figures(candidate: &CandidateResult, x: Option<u64>) -> impl Iterator<Item = 
     let given: Vec<Figure> = runs.flat_map(|run| run.figures.keys().copied()).collect();
     // Messages a second say the same as their payload, and times the same as bus bandwidth, which is
     // next to nothing for one float.
-    const SPEED: [Figure; 5] = [
+    const SPEED: [Figure; 6] = [
         Figure::Gbits,
         Figure::PerSecond,
+        Figure::Connections,
         Figure::MicrosMedian,
         Figure::MicrosMean,
         Figure::BusGbytes,

@@ -1,6 +1,7 @@
 //! Programs in a host of the network: started, read, and ended.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -181,8 +182,8 @@ impl Running {
 }
 
 impl Running {
-    /// Lets it end what it has started elsewhere, as `mpirun` does; dropping it then ends it.
-    fn terminate(&mut self) {
+    /// Lets it end what it has started, as `mpirun` and `roce run` do; dropping it then ends it.
+    pub(super) fn terminate(&mut self) {
         let id = self.child.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status();
         let deadline = Instant::now() + EXIT_TIMEOUT;
@@ -247,18 +248,52 @@ pub struct PairOutput {
     pub client: String,
 }
 
-/// Runs a server and, as soon as it listens at TCP `port`, a client; both have to end well.
+/// What shows that a server takes clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It listens at this TCP port.
+    Tcp(u16),
+    /// It listens by rdma_cm, on our libibverbs.
+    RdmaCm,
+}
+
+impl Readiness {
+    /// Returns true if a program in the host of a process is ready.
+    fn is_seen(self, process: u32) -> bool {
+        match self {
+            Self::Tcp(port) => roce_netns::is_listening(process, Some(port)),
+            Self::RdmaCm => roce_netns::has_abstract_socket(process, "roce/cm-listening/"),
+        }
+    }
+}
+
+impl From<u16> for Readiness {
+    fn from(port: u16) -> Self {
+        Self::Tcp(port)
+    }
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(port) => write!(f, "at port {port}"),
+            Self::RdmaCm => f.write_str("by rdma_cm"),
+        }
+    }
+}
+
+/// Runs a server and, as soon as it listens, a client; both have to end well.
 ///
 /// # Errors
 /// What the first of them that failed said; of the other, too, if it is known by then.
 pub fn run_pair(
     (server_host, server): (&Host, &Launch),
-    port: u16,
+    readiness: impl Into<Readiness>,
     (client_host, client): (&Host, &Launch),
     timeout: Duration,
 ) -> Result<PairOutput, String> {
     let mut serving = Running::start(server_host, server)?;
-    wait_until_listening(&mut serving, port)
+    wait_until_listening(&mut serving, readiness)
         .or_else(|why| if serving.has_ended() { Ok(()) } else { Err(why) })?;
     if serving.has_ended() {
         return match serving.finish(timeout) {
@@ -279,15 +314,19 @@ pub fn run_pair(
     Ok(PairOutput { server: serving.finish(EXIT_TIMEOUT)?, client })
 }
 
-/// Waits until a program in the host listens at a TCP port.
+/// Waits until a program in the host listens.
 ///
 /// # Errors
 /// The server ended, or takes too long.
-pub(crate) fn wait_until_listening(server: &mut Running, port: u16) -> Result<(), String> {
+pub(crate) fn wait_until_listening(
+    server: &mut Running,
+    readiness: impl Into<Readiness>,
+) -> Result<(), String> {
+    let readiness = readiness.into();
     let deadline = Instant::now() + START_TIMEOUT;
-    while !roce_netns::is_listening(server.id(), Some(port)) {
+    while !readiness.is_seen(server.id()) {
         if server.has_ended() || Instant::now() > deadline {
-            return Err(format!("{} does not listen at port {port}", server.name));
+            return Err(format!("{} does not listen {readiness}", server.name));
         }
         // Nothing is measured yet.
         thread::sleep(Duration::from_millis(3));

@@ -5,6 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::candidates::rsockets::LIBRSPRELOAD;
 use crate::report::ExternalProgram;
 
 /// Programs of others that are measured or needed: name, Debian package, how to ask for the
@@ -15,6 +16,9 @@ pub const EXTERNAL_PROGRAMS: &[(&str, &str, &str)] = &[
     ("ucx_perftest", "ucx-utils", "-h"),
     ("ib_write_bw", "perftest", "--version"),
     ("ib_write_lat", "perftest", "--version"),
+    ("rstream", "rdmacm-utils", "-h"),
+    ("cmtime", "rdmacm-utils", "-h"),
+    (LIBRSPRELOAD, "librdmacm1", ""),
     ("mpirun", "openmpi-bin", "--version"),
     ("mpicc", "libopenmpi-dev", "--version"),
     ("nft", "nftables", "--version"),
@@ -102,6 +106,7 @@ const OURS: &[&str] = &[
     "raw_pingpong",
     "sockets_pingpong",
     "sockets_rate",
+    "sockets_connections",
     "idle_qps",
     "wake_up",
     "allreduce_mpi",

@@ -6,6 +6,7 @@ mod collectives;
 mod idle;
 mod latency;
 mod loss;
+mod over_rdma_cm;
 mod programs;
 mod services;
 mod sharing;
@@ -17,6 +18,7 @@ pub fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     let mut all = bandwidth::benchmarks(config);
     all.extend(latency::benchmarks(config));
     all.extend(programs::benchmarks(config));
+    all.extend(over_rdma_cm::benchmarks());
     all.extend(services::benchmarks());
     all.extend(collectives::benchmarks(config));
     all.extend(busy::benchmarks(config));

@@ -1,11 +1,13 @@
 //! The candidates: how each is started, and how what it prints is read.
 
+pub(crate) mod connections;
 pub(crate) mod idle;
 pub(crate) mod iperf3;
 pub(crate) mod openmpi;
 pub(crate) mod perftest;
 pub(crate) mod raw;
 pub(crate) mod roce;
+pub(crate) mod rsockets;
 pub(crate) mod sockets;
 pub(crate) mod sockperf;
 pub(crate) mod ucx;
