@@ -230,8 +230,9 @@ impl Management {
         }
     }
 
-    /// Returns the destination for whose path an event waits: a request does for that of its answer. A program that refuses a request and ends at once
-    /// would otherwise take its answer with it, which waits for the path.
+    /// Returns the destination for whose path an event waits: a request does for that of its answer. A
+    /// program that refuses a request and ends at once would otherwise take its answer with it, which waits
+    /// for the path.
     fn awaited_path(&mut self, event: &Event) -> Option<ManagementDestination> {
         if !matches!(event, Event::ConnectRequest { .. } | Event::ServiceRequest { .. }) {
             return None;
