@@ -5,8 +5,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::candidates::rsockets::LIBRSPRELOAD;
 use crate::report::ExternalProgram;
+
+/// Debian's place of the library that makes rsockets of a program's sockets.
+pub(crate) const LIBRSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
 /// Programs of others that are measured or needed: name, Debian package, how to ask for the
 /// version.

@@ -5,6 +5,7 @@ use super::roce::Size;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
+use crate::suite::tools::LIBRSPRELOAD;
 use crate::suite::{Candidate, Launch, Readiness, RunContext};
 
 /// A message each way under way, by rstream, both ends polling.
@@ -65,8 +66,6 @@ fn mean(text: &str) -> Result<Figures, String> {
     Ok([(Figure::MicrosMean, time.ok_or("rstream printed no time")?)].into())
 }
 
-/// Debian's place of the library.
-pub(crate) const LIBRSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 /// About the time of a message on a busy machine.
 const SECONDS_EACH_WAY: f64 = 10e-6;
 const RSTREAM_PORT: u16 = 7471;
