@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(parse_opcodes("0x81"), Ok(Opcodes(vec![Opcode(0x81)])));
         assert_eq!(parse_opcodes("cnp"), Ok(Opcodes(vec![Opcode(0x81)])));
         assert_eq!(parse_opcodes("UD send").unwrap().0.len(), 2);
-        assert_eq!(parse_opcodes("write").unwrap().0.len(), 12);
+        assert_eq!(parse_opcodes("write").unwrap().0.len(), 13);
         assert!(parse_opcodes("frobnicate").is_err());
     }
 }
