@@ -51,8 +51,14 @@ pub(crate) fn run(options: &Options) -> Result {
         };
     };
     let Some(lesson) = Lesson::find(name) else {
-        let list = list(&Lesson::all());
-        eprint!("roce: there is no lesson {name:?}. There are:\n\n{list}");
+        let lessons = Lesson::all();
+        let Some(similar) = similar(&lessons, name) else {
+            eprint!("roce: there is no lesson {name:?}. There are:\n\n{}", list(&lessons));
+            return Err(CliError::Reported(2));
+        };
+        eprintln!(
+            "roce: there is no lesson {name:?}; did you mean {similar}? `roce lab` lists all"
+        );
         return Err(CliError::Reported(2));
     };
     let run = LessonRun::simulate(&lesson)?;
@@ -80,6 +86,23 @@ pub(crate) fn run(options: &Options) -> Result {
     }
     print(&run.text(&options_of_text))
 }
+
+/// Returns the names of the lessons that are spelt nearly like another, or have it as a part, if there are any.
+fn similar(lessons: &[Lesson], unknown: &str) -> Option<String> {
+    let unknown = unknown.to_lowercase();
+    let likeness = |name: &str| match name.split('-').any(|word| word == unknown) {
+        true => 1.0,
+        false => strsim::jaro_winkler(name, &unknown),
+    };
+    let mut near: Vec<_> = lessons.iter().map(|it| (likeness(&it.name), &*it.name)).collect();
+    near.retain(|(likeness, _)| *likeness > NEAR);
+    near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let names: Vec<_> = near.into_iter().take(3).map(|(_, name)| name).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
+}
+
+/// How like the name of a lesson a word is that is taken for it, from 0 to 1.
+const NEAR: f64 = 0.85;
 
 /// Writes an index of the lessons to `index`, and their pages beside it.
 fn write_all(index: &Path) -> Result {

@@ -29,6 +29,19 @@ fn an_unknown_lesson_shows_which_there_are() {
 }
 
 #[test]
+fn a_lesson_that_is_named_nearly_right_is_proposed_in_one_line() {
+    for (name, meant) in
+        [("lost", "lost-packet"), ("lost-packets", "lost-packet"), ("Ring", "ring")]
+    {
+        let output = roce(&["lab", name]);
+        assert_eq!(output.status.code(), Some(2));
+        let told = text(&output.stderr);
+        assert!(told.contains(&format!("did you mean {meant}")), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
 fn a_lesson_is_found_by_number_and_by_name_and_has_no_colour_in_a_pipe() {
     let (by_number, by_name) = (roce(&["lab", "4"]), roce(&["lab", "lost-packet", "--step"]));
     assert!(by_number.status.success() && by_name.status.success());
