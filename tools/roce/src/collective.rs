@@ -8,6 +8,7 @@ mod job;
 mod nccl_env;
 mod number_format;
 mod options;
+mod options_without_effect;
 mod progress;
 mod rank_assignment;
 mod report;
@@ -122,7 +123,8 @@ fn run_rank(
         info.version();
     }
     if assignment.is_first_on_host {
-        nccl_env.warnings.iter().for_each(|warning| info.warn(warning));
+        let of_options = options.warnings();
+        of_options.iter().chain(&nccl_env.warnings).for_each(|warning| info.warn(warning));
     }
     let (interfaces, why) = interfaces(options, nccl_env, assignment)?;
     info.before(assignment, &interfaces, &why);

@@ -98,21 +98,23 @@ const ENV_VARS: &[EnvVar] = &[
             Ok(())
         },
     ),
-    EnvVar("NCCL_ALGO", "Ring; lists without Ring are refused", |_, value| {
-        allowed(value, "ring", "Ring is the only algorithm")
+    EnvVar("NCCL_ALGO", "Ring; lists without Ring cause a warning", |env, value| {
+        env.expect("NCCL_ALGO", value, allows(value, "ring"), "Ring is the only algorithm");
+        Ok(())
     }),
-    EnvVar("NCCL_PROTO", "Simple; LL and LL128 alone are refused", |_, value| {
-        allowed(value, "simple", "LL and LL128 are not supported; use Simple")
+    EnvVar("NCCL_PROTO", "Simple; LL and LL128 alone cause a warning", |env, value| {
+        env.expect("NCCL_PROTO", value, allows(value, "simple"), "Simple is the only protocol");
+        Ok(())
     }),
-    EnvVar("NCCL_NET", "IB; others are refused", |_, value| {
-        match value.trim().to_lowercase().as_str() {
-            "ib" => Ok(()),
-            _ => Err("IB (which includes RoCE) is the only network; unset it".to_owned()),
-        }
+    EnvVar("NCCL_NET", "IB; others cause a warning", |env, value| {
+        let is_ib = value.trim().eq_ignore_ascii_case("ib");
+        env.expect("NCCL_NET", value, is_ib, "IB, which includes RoCE, is the only network");
+        Ok(())
     }),
-    EnvVar("NCCL_IB_DISABLE", "0; 1 is refused", |_, value| match number(value, 0, 1)? {
-        0 => Ok(()),
-        _ => Err("RDMA is the only transport; unset it".to_owned()),
+    EnvVar("NCCL_IB_DISABLE", "0; 1 causes a warning", |env, value| {
+        let is_enabled = number(value, 0, 1)? == 0;
+        env.expect("NCCL_IB_DISABLE", value, is_enabled, "RDMA is the only transport");
+        Ok(())
     }),
     EnvVar(
         "NCCL_DEBUG",
@@ -141,6 +143,13 @@ const ENV_VARS: &[EnvVar] = &[
 ];
 
 impl NcclEnv {
+    /// Warns of a value that asks for what there is not: a script for NCCL sets it for all its programs.
+    fn expect(&mut self, name: &str, value: &str, is_possible: bool, why: &str) {
+        if !is_possible {
+            self.warnings.push(format!("{name}={value} has no effect: {why}"));
+        }
+    }
+
     /// Reads the environment.
     pub(crate) fn from_environment() -> Result<Self, String> {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -195,19 +204,14 @@ fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     number.ok_or_else(|| format!("use a number from {least} to {most}"))
 }
 
-/// Checks that a list such as `Ring,Tree`, `^Tree` or `allreduce:ring;broadcast:ring` contains
-/// `wanted`.
-fn allowed(value: &str, wanted: &str, otherwise: &str) -> Result<(), String> {
+/// Returns true if a list such as `Ring,Tree`, `^Tree` or `allreduce:ring;broadcast:ring` contains `wanted`.
+fn allows(value: &str, wanted: &str) -> bool {
     let leaves = |list: &str| {
         let list = list.rsplit_once(':').map_or(list, |(_, list)| list).trim().to_lowercase();
         let (except, list) = list.strip_prefix('^').map_or((false, list.as_str()), |l| (true, l));
         list.split(',').any(|name| name.trim() == wanted) != except
     };
-    if value.split(';').filter(|list| !list.trim().is_empty()).all(leaves) {
-        Ok(())
-    } else {
-        Err(otherwise.to_owned())
-    }
+    value.split(';').filter(|list| !list.trim().is_empty()).all(leaves)
 }
 
 #[cfg(test)]
@@ -260,12 +264,7 @@ mod tests {
     #[test]
     fn invalid_and_unsupported_variables_are_named() {
         let refused = [
-            ("NCCL_ALGO", "Tree"),
-            ("NCCL_ALGO", "^Ring"),
-            ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
-            ("NCCL_PROTO", "LL128,LL"),
-            ("NCCL_NET", "Socket"),
-            ("NCCL_IB_DISABLE", "1"),
+            ("NCCL_IB_DISABLE", "2"),
             ("NCCL_IB_TC", "256"),
             ("NCCL_IB_RETRY_CNT", "8"),
             ("NCCL_IB_QPS_PER_CONNECTION", "0"),
@@ -275,7 +274,17 @@ mod tests {
             let why = read(&[(name, value)]).unwrap_err();
             assert!(why.starts_with(&format!("{name}={value} is invalid")), "{why}");
         }
-        let warned = [("NCCL_IB_SL", "3"), ("NCCL_BUFFSIZE", "4194304"), ("NCCL_DEBUG", "TRACE")];
+        let warned = [
+            ("NCCL_IB_SL", "3"),
+            ("NCCL_BUFFSIZE", "4194304"),
+            ("NCCL_DEBUG", "TRACE"),
+            ("NCCL_ALGO", "Tree"),
+            ("NCCL_ALGO", "^Ring"),
+            ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
+            ("NCCL_PROTO", "LL128,LL"),
+            ("NCCL_NET", "Socket"),
+            ("NCCL_IB_DISABLE", "1"),
+        ];
         for (name, value) in warned {
             let nccl_env = read(&[(name, value)]).unwrap();
             assert_eq!(nccl_env.warnings.len(), 1);
@@ -284,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn lists_with_ring_are_accepted() {
+    fn lists_with_ring_need_no_warning() {
         for value in ["Ring", "ring,tree", "^Tree", "^tree,nvls", "allreduce:tree,ring"] {
-            assert!(read(&[("NCCL_ALGO", value)]).is_ok(), "{value}");
+            assert_eq!(read(&[("NCCL_ALGO", value)]), Ok(NcclEnv::default()), "{value}");
         }
     }
 

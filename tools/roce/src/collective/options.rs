@@ -9,6 +9,7 @@ use roce_verbs::PathMtu;
 use super::input_data::{self, InputData};
 use super::job::{Blocking, BufferModes, Job, Progression};
 use super::nccl_env;
+use super::options_without_effect::{self, OptionsWithoutEffect};
 use super::rank_assignment::RankOptions;
 use super::report::Style;
 use super::report_collector::Average;
@@ -22,7 +23,7 @@ use crate::{parse_number, pingpong};
 
 /// Options of the measurement, the ranks and the output.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", nccl_env::help()))]
+#[command(after_help = EXAMPLES, after_long_help = long_help())]
 pub(crate) struct Options {
     /// Smallest size in bytes, with suffix K, M or G
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "32M")]
@@ -79,12 +80,8 @@ pub(crate) struct Options {
     /// Input: a pattern, or r + 1 at rank r (prints the results)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = InputData::Pattern)]
     values: InputData,
-    /// Accepted for compatibility: a process is one rank
-    #[arg(short = 'g', long = "ngpus", hide = true, value_parser = ["1"])]
-    _gpus: Option<String>,
-    /// Accepted for compatibility
-    #[arg(short = 't', long = "nthreads", hide = true, value_parser = ["1"])]
-    _threads: Option<String>,
+    #[command(flatten)]
+    without_effect: OptionsWithoutEffect,
 
     /// Print JSON, with nccl-tests' names
     #[arg(long, conflicts_with = "csv", help_heading = "Output")]
@@ -305,10 +302,19 @@ impl Options {
         }
     }
 
+    /// Returns a line for each given option that has no effect.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.without_effect.warnings()
+    }
+
     /// Returns true if events are recorded.
     pub(crate) fn wants_trace(&self) -> bool {
         self.trace.is_some() || self.trace_json.is_some()
     }
+}
+
+fn long_help() -> String {
+    format!("{EXAMPLES}\n\n{}\n\n{}", options_without_effect::HELP, nccl_env::help())
 }
 
 const EXAMPLES: &str = "\
@@ -378,7 +384,6 @@ mod tests {
             "-d f8",
             "-o xor",
             "-z 4",
-            "-g 2",
             "--json --csv",
             "--local 0",
             "--local 3 --rank 1 --size 3",

@@ -205,7 +205,7 @@ fn opening(job: &Job) -> String {
         Progression::Step(step) => (step, "bytes"),
     };
     format!(
-        "# roce {}\n# Collective test starting: {}\n# nThread 1 nGpus 0 minBytes {} maxBytes {} \
+        "# roce {}\n# Collective test starting: {}\n# nThread 1 nGpus 1 minBytes {} maxBytes {} \
          step: {step}({unit}) warmup iters: {} iters: {} agg iters: 1 validation: {} graph: 0\n#\n",
         env!("CARGO_PKG_VERSION"),
         job.collective.name(),
