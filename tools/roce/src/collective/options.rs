@@ -81,7 +81,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = InputData::Pattern)]
     values: InputData,
     #[command(flatten)]
-    without_effect: OptionsWithoutEffect,
+    without_effect: Box<OptionsWithoutEffect>,
 
     /// Print JSON, with nccl-tests' names
     #[arg(long, conflicts_with = "csv", help_heading = "Output")]
