@@ -10,7 +10,7 @@ use crate::run::LessonRun;
 
 pub use capture::CaptureLadderError;
 pub use columns::LadderRow;
-pub use page::PageError;
+pub use page::{PageError, PageLink, PageLinks};
 
 use columns::Columns;
 

@@ -22,7 +22,7 @@ pub use fabric::{
     FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,
     plot_fabric,
 };
-pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
+pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError, PageLink, PageLinks};
 pub use lesson::{
     Action, CaptureData, ConnectionData, ControlName, FabricData, FaultData, FlowData,
     ImpairmentData, Inspect, Lesson, LessonError, PlotData, Quantity, Question, Rate, RegionData,

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use roce_lab::{Ladder, Lesson, LessonRun, TextOptions};
+use roce_lab::{Ladder, Lesson, LessonRun, PageLink, PageLinks, TextOptions};
 
 use crate::error::{CliError, Result};
 use crate::output::print;
@@ -111,15 +111,27 @@ fn write_all(index: &Path) -> Result {
         let text = "several pages need a file name; give one to --html, or name a lesson";
         return Err(CliError::new(text));
     };
+    let lessons = Lesson::all();
+    let link = |lesson: &Lesson| PageLink {
+        address: format!("{stem}-{:02}-{}.html", lesson.number, lesson.name),
+        title: lesson.title.clone(),
+    };
+    let index_address = index.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut entries = String::new();
-    for lesson in Lesson::all() {
-        let name = format!("{stem}-{:02}-{}.html", lesson.number, lesson.name);
-        let page = Ladder::of_lesson(&LessonRun::simulate(&lesson)?).to_html()?;
-        write_page(&index.with_file_name(&name), &page)?;
+    for (place, lesson) in lessons.iter().enumerate() {
+        let before = place.checked_sub(1).and_then(|place| lessons.get(place));
+        let links = PageLinks {
+            index: index_address.clone(),
+            previous: before.map(link),
+            next: lessons.get(place + 1).map(link),
+        };
+        let page = Ladder::of_lesson(&LessonRun::simulate(lesson)?).to_html_among(&links)?;
+        let PageLink { address, title } = link(lesson);
+        write_page(&index.with_file_name(&address), &page)?;
         entries += &format!(
             "<li><a href=\"{}\">{}</a><br>{}</li>\n",
-            escape(&name),
-            escape(&lesson.title),
+            escape(&address),
+            escape(&title),
             escape(&lesson.summary)
         );
     }

@@ -89,9 +89,21 @@ fn without_a_lesson_all_pages_are_written_beside_an_index() {
     let links: Vec<_> =
         index.split("href=\"").skip(1).filter_map(|it| it.split_once('"')).collect();
     assert_eq!(links.len(), roce_lab::Lesson::all().len(), "{index}");
-    for (name, _) in links {
+    for (place, (name, _)) in links.iter().enumerate() {
         let page = std::fs::read_to_string(folder.join(name)).unwrap();
         assert!(page.starts_with("<!doctype html>"), "{name}");
+        let has_link =
+            |to: &str, relation: &str| page.contains(&format!("<a href=\"{to}\"{relation}>"));
+        assert!(has_link("lessons.html", ""), "{name}");
+        let linked = |relation: &str| page.contains(relation);
+        match place.checked_sub(1) {
+            Some(before) => assert!(has_link(links[before].0, " rel=\"prev\""), "{name}"),
+            None => assert!(!linked("rel=\"prev\""), "{name}"),
+        }
+        match links.get(place + 1) {
+            Some((next, _)) => assert!(has_link(next, " rel=\"next\""), "{name}"),
+            None => assert!(!linked("rel=\"next\""), "{name}"),
+        }
     }
     std::fs::remove_dir_all(folder).unwrap();
     let nameless = roce(&["lab", "--html", "-"]);

@@ -11,6 +11,53 @@ use super::{Ladder, Narration};
 #[error("the page's data cannot be written: {0}")]
 pub struct PageError(#[from] serde_json::Error);
 
+/// The way from a page to the others of a set.
+///
+/// ```
+/// use roce_lab::{Ladder, Lesson, LessonRun, PageLink, PageLinks};
+/// let lesson = Lesson::find("one-packet").unwrap();
+/// let ladder = Ladder::of_lesson(&LessonRun::simulate(&lesson).unwrap());
+/// let next = PageLink { address: "2.html".to_owned(), title: "One WRITE".to_owned() };
+/// let links = PageLinks { index: "index.html".to_owned(), previous: None, next: Some(next) };
+/// assert!(ladder.to_html_among(&links).unwrap().contains("<a href=\"2.html\" rel=\"next\">"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageLinks {
+    /// Address of the index.
+    pub index: String,
+    /// The page before.
+    pub previous: Option<PageLink>,
+    /// The page behind.
+    pub next: Option<PageLink>,
+}
+
+/// The address and the title of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageLink {
+    /// A URL, absolute or relative to the page that has the link.
+    pub address: String,
+    /// The text of the link.
+    pub title: String,
+}
+
+impl PageLinks {
+    fn to_html(&self) -> String {
+        let mut html = "\n    <nav id=\"links\" aria-label=\"Lessons\">".to_owned();
+        let mut add = |address: &str, relation: &str, text: &str| {
+            let (address, text) = (escape(address), escape(text));
+            html += &format!("<a href=\"{address}\"{relation}>{text}</a>");
+        };
+        if let Some(PageLink { address, title }) = &self.previous {
+            add(address, " rel=\"prev\"", &format!("← {title}"));
+        }
+        add(&self.index, "", "All lessons");
+        if let Some(PageLink { address, title }) = &self.next {
+            add(address, " rel=\"next\"", &format!("{title} →"));
+        }
+        html + "</nav>"
+    }
+}
+
 /// Data for the page's script.
 #[derive(Serialize)]
 struct Data<'a> {
@@ -63,6 +110,18 @@ impl Ladder {
     /// # Errors
     /// [`PageError`] if the data cannot be written as JSON.
     pub fn to_html(&self) -> Result<String, PageError> {
+        self.page("")
+    }
+
+    /// Returns the page with links to others.
+    ///
+    /// # Errors
+    /// [`PageError`] if the data cannot be written as JSON.
+    pub fn to_html_among(&self, links: &PageLinks) -> Result<String, PageError> {
+        self.page(&links.to_html())
+    }
+
+    fn page(&self, links: &str) -> Result<String, PageError> {
         let mut remarks = Remarks::default();
         for remark in &self.remarks {
             remarks.at.push(remark.at.as_nanos());
@@ -94,6 +153,7 @@ impl Ladder {
             };
             match name {
                 "title" => page.push_str(&escape(&self.title)),
+                "links" => page.push_str(links),
                 "style" => page.push_str(STYLE),
                 "data" => page.push_str(&data),
                 "script" => page.push_str(SCRIPT),
