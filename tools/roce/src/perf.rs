@@ -8,6 +8,7 @@ mod latency;
 mod loss;
 mod options;
 mod params;
+mod perftest_options;
 mod report;
 mod resources;
 mod result;
@@ -30,6 +31,10 @@ use result::SizeResult;
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
+    options.perftest.check(options.verb, options.test)?;
+    if options.traffic.role.is_none() {
+        options.perftest.warnings().iter().for_each(|warning| eprintln!("roce: {warning}"));
+    }
     if options.traffic.local && options.traffic.role.is_none() {
         if options.compare {
             return compare::run(options);

@@ -41,7 +41,7 @@ pub(crate) struct Traffic {
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
     /// Traffic class of every packet; 2 in its low two bits lets switches mark packets (ECN)
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, alias = "tos", short_alias = 'T', value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
     #[command(flatten)]
     pub(crate) congestion: CongestionOptions,

@@ -6,6 +6,7 @@ use roce_verbs::PathMtu;
 use super::params::{
     AtomicKind, Connection, MAX_BUFFER_BYTES, MAX_RATE, MAX_REQUESTS, MIN_RATE, Params, Test, Verb,
 };
+use super::perftest_options::PerftestOptions;
 use super::resources::LocalOptions;
 use crate::error::{CliError, Result};
 use crate::parse_number;
@@ -119,14 +120,13 @@ pub(crate) struct Options {
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(super) gbits: bool,
     /// Print the result as JSON, with perftest's names
-    #[arg(long, overrides_with = "json")]
+    #[arg(long, alias = "out_json", overrides_with = "json")]
     pub(super) json: bool,
     /// Also measure TCP (iperf3, with bbr and with cubic) in the same private network
     #[arg(long, requires = "local", conflicts_with = "host")]
     pub(super) compare: bool,
-    /// Accepted for compatibility
-    #[arg(short = 'F', hide = true)]
-    _cpu_frequency: bool,
+    #[command(flatten)]
+    pub(super) perftest: Box<PerftestOptions>,
     #[command(flatten)]
     pub(super) traffic: Traffic,
 }
