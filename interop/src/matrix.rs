@@ -381,6 +381,9 @@ fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
     }
 }
 
+/// The group of the operations that not every kernel has.
+pub const NEWER_OPERATIONS: &str = "newer operations";
+
 /// ATOMIC WRITE and FLUSH, where the guest has them.
 fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
     let mut case = |operation,
@@ -391,7 +394,7 @@ fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &P
         let ours: Vec<OsString> = plan.ours.iter().chain(arguments).cloned().collect();
         let settings = ConnectionParams { newer: true, ..settings };
         cases.push(Case {
-            group: "newer operations",
+            group: NEWER_OPERATIONS,
             row: row(operation, direction),
             column,
             path_mtu: settings.path_mtu,

@@ -7,6 +7,19 @@ use crate::params::{Operation, Post, Queue, WaitMode};
 
 use super::transfer::send_opcode;
 
+/// Returns true if the rxe of a release of Linux, such as `6.1.0-56-amd64`, has the operations.
+///
+/// ```
+/// use roce_interop::cases::placement::is_in;
+/// assert!(!is_in("6.1.0-56-amd64") && !is_in("5.19.11"));
+/// assert!(is_in("6.2.0") && is_in("6.12.95+deb12-amd64") && is_in("7.0-rc1"));
+/// ```
+pub fn is_in(release: &str) -> bool {
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|it| it.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 2)
+}
+
 /// Skips the case unless the agent's device has the operation, as ours has.
 ///
 /// # Errors
