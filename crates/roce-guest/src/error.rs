@@ -41,6 +41,9 @@ pub enum GuestError {
         /// File that needs it.
         needed_by: String,
     },
+    /// apt has no source of a Debian release as a whole.
+    #[error("apt has no source of a Debian release; add one to its sources.list")]
+    NoMirror,
     /// The guest did not respond in time, or a command produced no output or end in time.
     #[error("{what} took more than {limit:?}; the guest's console ends with:\n{console}")]
     TimedOut {

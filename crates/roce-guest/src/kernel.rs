@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
+use crate::mirror::debian_mirror;
 use crate::tool::{Tool, make_directory, run_tool};
 
 /// The kernel of a guest. Its programs are those of this machine's Debian release in any case.
@@ -59,7 +60,7 @@ impl Kernel {
     /// own below `directory`, so that this machine's stay as they are.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// If they cannot be written, or apt has no mirror of Debian.
     fn apt_options(&self, directory: &Path) -> Result<Vec<String>, GuestError> {
         let Self::Suite(suite) = self else { return Ok(Vec::new()) };
         let apt = directory.join("apt");
@@ -67,7 +68,7 @@ impl Kernel {
         for folder in ["lists/partial", "cache/archives/partial"] {
             make_directory(&apt.join(folder))?;
         }
-        let line = format!("deb [signed-by={KEYRING}] http://deb.debian.org/debian {suite} main\n");
+        let line = format!("deb [signed-by={KEYRING}] {} {suite} main\n", debian_mirror()?);
         fs::write(&sources, line)
             .map_err(GuestError::io(format!("write {}", sources.display())))?;
         let option = |name: &str, path: PathBuf| format!("-oDir::{name}={}", path.display());

@@ -91,7 +91,7 @@ fn remove(folder: &Path) -> Result<()> {
 fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
     let mut debootstrap = Command::new("debootstrap");
     debootstrap.args(["--variant=minbase", "--include", packages, release.codename]);
-    debootstrap.arg(folder).arg(mirror()?).stdin(Stdio::null());
+    debootstrap.arg(folder).arg(roce_guest::debian_mirror()?).stdin(Stdio::null());
     if let Some(proxy) = proxy()? {
         debootstrap.env("http_proxy", proxy);
     }
@@ -104,30 +104,14 @@ fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
     Err(format!("debootstrap: {}\n{end}", output.status).into())
 }
 
-/// Returns the mirror from which apt installs packages of Debian 12; it has the other releases, too.
-fn mirror() -> Result<String> {
-    let arguments = ["indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"];
-    let text = output_of(Command::new("apt-get").args(arguments).arg("Created-By: Packages"))?;
-    let sites =
-        text.lines().filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [site, codename, "main"] if codename == BOOKWORM.codename => Some(site.to_owned()),
-            _ => None,
-        });
-    sites.into_iter().next().ok_or_else(|| "apt has no source of Debian 12; add one".into())
-}
-
 /// Returns the proxy that apt uses, if it is told one.
 fn proxy() -> Result<Option<String>> {
-    let text =
-        output_of(Command::new("apt-config").args(["shell", "PROXY", "Acquire::http::Proxy"]))?;
+    let output =
+        Command::new("apt-config").args(["shell", "PROXY", "Acquire::http::Proxy"]).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
     let quoted = text.trim().strip_prefix("PROXY=");
     Ok(quoted.map(|value| value.trim_matches('\'').to_owned()))
-}
-
-fn output_of(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).into())
 }
