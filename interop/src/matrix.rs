@@ -1,11 +1,16 @@
-//! The cases of the matrix, and running them.
+//! The cases of the matrix.
+
+mod case;
+mod direction;
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
 
-use roce_guest::GuestError;
 use roce_verbs::Service as QpService;
 
+pub(crate) use self::case::Run;
+pub use self::case::{Case, Verdict, run};
+use self::direction::row;
+pub use self::direction::{Direction, Plan};
 use super::cases::connection_management::{self, Exchange, Script};
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
@@ -16,118 +21,7 @@ use super::cases::{
 use super::connection::Connection;
 use super::fault::expect;
 use super::params::{ConnectionParams, Family, Operation, WaitMode};
-use super::{Agent, Fault, Testbed, World};
-
-/// The requester and the responder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Our stack requests, rxe responds.
-    OursToRxe,
-    /// rxe requests, our stack responds.
-    RxeToOurs,
-    /// rxe on both sides: shows that the matrix itself is right.
-    RxeToRxe,
-}
-
-impl Direction {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::OursToRxe => "ours → rxe",
-            Self::RxeToOurs => "rxe → ours",
-            Self::RxeToRxe => "rxe → rxe",
-        }
-    }
-
-    /// Starts the agents of requester and responder; `ours` are arguments of our agent.
-    fn agents(self, world: &World, ours: &[OsString]) -> Result<(Agent, Agent), Fault> {
-        Ok(match self {
-            Self::OursToRxe => (Agent::ours(world, ours)?, Agent::rxe(world)?),
-            Self::RxeToOurs => (Agent::rxe(world)?, Agent::ours(world, ours)?),
-            Self::RxeToRxe => (Agent::rxe(world)?, Agent::rxe(world)?),
-        })
-    }
-
-    /// Opens both ends; `ours` are arguments of our agent.
-    fn connect(
-        self,
-        world: &World,
-        settings: ConnectionParams,
-        ours: &[OsString],
-    ) -> Result<Connection, Fault> {
-        let (requester, responder) = self.agents(world, ours)?;
-        Connection::new(requester, responder, settings)
-    }
-}
-
-/// One thing to show, in a world of some kind.
-pub struct Case<W> {
-    /// Which table it is in.
-    pub group: &'static str,
-    /// Its row there.
-    pub row: String,
-    /// Its column there.
-    pub column: String,
-    /// What the link must carry.
-    pub(crate) path_mtu: usize,
-    /// What the guests' outgoing packets suffer, in netem's words.
-    pub(crate) netem: &'static str,
-    pub(crate) run: Run<W>,
-}
-
-impl<W> std::fmt::Debug for Case<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Case({})", self.name())
-    }
-}
-
-impl<W> Case<W> {
-    /// Group, row and column: what `--only` looks into.
-    pub fn name(&self) -> String {
-        format!("{} / {} / {}", self.group, self.row, self.column)
-    }
-
-    /// Whether the name contains all these words of `--only`.
-    pub fn matches(&self, only: &[String]) -> bool {
-        let name = self.name();
-        only.iter().all(|word| name.contains(word.as_str()))
-    }
-}
-
-/// How a case is run.
-pub(crate) type Run<W> = Box<dyn Fn(&W) -> Result<(), Fault>>;
-
-/// How a case ended.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Of [`Case`].
-    pub group: &'static str,
-    /// Of [`Case`].
-    pub row: String,
-    /// Of [`Case`].
-    pub column: String,
-    /// How long it took.
-    pub took: Duration,
-    /// What was wrong, if it is red.
-    pub fault: Option<String>,
-    /// What the guest lacks, if the case was skipped.
-    pub lacking: Option<String>,
-}
-
-impl Verdict {
-    /// As [`Case::name`].
-    pub fn name(&self) -> String {
-        format!("{} / {} / {}", self.group, self.row, self.column)
-    }
-}
-
-/// What of the matrix is wanted.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Each operation in each of these.
-    pub directions: Vec<Direction>,
-    /// More arguments for our agent, such as `--pcap FILE`.
-    pub ours: Vec<OsString>,
-}
+use super::{Fault, World};
 
 /// Everything there is to show with one guest.
 pub fn cases(plan: &Plan) -> Vec<Case<World>> {
@@ -151,53 +45,6 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     // A change of the link's MTU takes a while.
     cases.sort_by_key(|case| (case.path_mtu, case.netem));
     cases
-}
-
-/// Runs cases one after the other; `progress` is told of each.
-///
-/// # Errors
-/// When the guest is gone, or link or guest can no longer be set up. What goes wrong in a case
-/// otherwise is in its verdict.
-pub fn run<W: Testbed>(
-    world: &W,
-    cases: &[Case<W>],
-    mut progress: impl FnMut(&Verdict),
-) -> Result<Vec<Verdict>, Fault> {
-    let mut verdicts = Vec::new();
-    let (mut path_mtu, mut netem) = (0, "");
-    for case in cases {
-        if case.path_mtu != path_mtu {
-            world.set_path_mtu(case.path_mtu)?;
-            path_mtu = case.path_mtu;
-        }
-        if case.netem != netem {
-            world.set_netem(case.netem)?;
-            netem = case.netem;
-        }
-        let started = Instant::now();
-        let fault = match (case.run)(world) {
-            // Its last words are worth more than a red mark on every case to come.
-            Err(fault @ Fault::Guest(GuestError::Gone { .. })) => {
-                return Err(Fault::Wrong(format!("{}: {fault}", case.name())));
-            }
-            ended => ended.err(),
-        };
-        let (fault, lacking) = match fault {
-            Some(Fault::Lacking(what)) => (None, Some(what)),
-            fault => (fault.map(|fault| fault.to_string()), None),
-        };
-        let (row, column) = (case.row.clone(), case.column.clone());
-        let took = started.elapsed();
-        let verdict = Verdict { group: case.group, row, column, took, fault, lacking };
-        progress(&verdict);
-        verdicts.push(verdict);
-    }
-    world.set_netem("")?;
-    Ok(verdicts)
-}
-
-fn row(operation: Operation, direction: Direction) -> String {
-    format!("{operation:10} {}", direction.name())
 }
 
 /// One operation with all its sizes on one connection.

@@ -26,6 +26,7 @@ use crate::world::{
 const PORT: u16 = 7471;
 /// Where nothing listens.
 const OTHER_PORT: u16 = 7472;
+
 /// Runs an exchange, with the server on one side.
 ///
 /// # Errors
