@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::network::IFNAME;
 use super::process::{self, Launch, PairOutput, Readiness, Running};
 use super::{Network, RunConfig, Tools};
 use crate::report::Figures;
@@ -164,6 +165,12 @@ impl<'a> RunContext<'a> {
         self.note(server);
         self.note(client);
         process::run_pair((there, server), readiness, (here, client), self.timeout())
+    }
+
+    /// Returns the launch of a program of others on our libibverbs, with the device on its host's interface.
+    pub fn on_our_device(&self, program: &str) -> Launch {
+        let device = format!("roce0={IFNAME}");
+        Launch::new(self.tools.ours("roce")).args(["run", "--dev", &device, "--", program])
     }
 
     /// Runs a server that does not end by itself in the second host, and a client in the first. Returns

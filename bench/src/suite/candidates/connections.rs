@@ -1,7 +1,7 @@
 //! Connections a second: by cmtime, which connects by rdma_cm, and by TCP.
 
 use super::raw::ends;
-use super::{last_object, pick, rsockets};
+use super::{last_object, pick};
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::{Candidate, Readiness};
@@ -10,7 +10,7 @@ use crate::suite::{Candidate, Readiness};
 pub(crate) fn rdma_cm(name: &'static str, count: u32) -> Candidate {
     Candidate::new(name, "rdma_cm, cmtime", &["roce", "cmtime"], move |context| {
         let end = |cpu: usize| {
-            let launch = rsockets::ours(context, "cmtime");
+            let launch = context.on_our_device("cmtime");
             launch.args(["-c", &count.to_string()]).on_cpu(cpu)
         };
         let client = end(CLIENT_CPU).args(["-s", &context.network.address(SERVER).to_string()]);

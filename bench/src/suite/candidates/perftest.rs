@@ -3,8 +3,7 @@
 use super::roce::Size;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
-use crate::suite::network::IFNAME;
-use crate::suite::{Candidate, Launch, RunContext};
+use crate::suite::{Candidate, RunContext};
 
 /// WRITEs posted one by one, 128 deep: `ib_write_bw` without options but size and time.
 pub(crate) fn bandwidth(name: &'static str, size: Size) -> Candidate {
@@ -31,11 +30,7 @@ pub(crate) fn latency(name: &'static str, size: Size) -> Candidate {
 }
 
 fn run(context: &RunContext<'_>, program: &str, options: &[&str]) -> Result<String, String> {
-    let device = format!("roce0={IFNAME}");
-    let end = |cpu: usize| {
-        let launch = Launch::new(context.tools.ours("roce")).args(["run", "--dev", &device, "--"]);
-        launch.arg(program).args(options).on_cpu(cpu)
-    };
+    let end = |cpu: usize| context.on_our_device(program).args(options).on_cpu(cpu);
     let client = end(CLIENT_CPU).arg(context.network.address(SERVER).to_string());
     Ok(context.pair(&end(SERVER_CPU), PORT, &client)?.client)
 }

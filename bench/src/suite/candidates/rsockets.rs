@@ -4,14 +4,14 @@ use super::iperf3;
 use super::roce::Size;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
-use crate::suite::network::IFNAME;
 use crate::suite::tools::LIBRSPRELOAD;
 use crate::suite::{Candidate, Launch, Readiness, RunContext};
 
 /// A message each way under way, by rstream, both ends polling.
 pub(crate) fn latency(name: &'static str, size: Size) -> Candidate {
     Candidate::new(name, "rsockets, rstream", &["roce", "rstream"], move |context| {
-        let end = |cpu: usize| ours(context, "rstream").args(times(context, size)).on_cpu(cpu);
+        let end =
+            |cpu: usize| context.on_our_device("rstream").args(times(context, size)).on_cpu(cpu);
         let client = end(CLIENT_CPU).args(["-s", &context.network.address(SERVER).to_string()]);
         mean(&context.pair(&end(SERVER_CPU), Readiness::RdmaCm, &client)?.client)
     })
@@ -35,7 +35,7 @@ pub(crate) fn bandwidth(name: &'static str) -> Candidate {
     Candidate::new(name, title, &["roce", "iperf3", LIBRSPRELOAD], move |context| {
         let end = |cpu: usize| {
             let preload = format!("LD_PRELOAD=\"$LD_PRELOAD {LIBRSPRELOAD}\" exec iperf3 \"$@\"");
-            ours(context, "sh").args(["-c", &preload, "sh"]).on_cpu(cpu)
+            context.on_our_device("sh").args(["-c", &preload, "sh"]).on_cpu(cpu)
         };
         let seconds = context.config.seconds.ceil().max(1.0).to_string();
         let client = end(CLIENT_CPU).args(["-c", &context.network.address(SERVER).to_string()]);
@@ -43,12 +43,6 @@ pub(crate) fn bandwidth(name: &'static str) -> Candidate {
         let server = end(SERVER_CPU).args(["-s", "-1"]);
         iperf3::received(&context.pair(&server, Readiness::RdmaCm, &client)?.client)
     })
-}
-
-/// A program on our libibverbs.
-pub(super) fn ours(context: &RunContext<'_>, program: &str) -> Launch {
-    let device = format!("roce0={IFNAME}");
-    Launch::new(context.tools.ours("roce")).args(["run", "--dev", &device, "--", program])
 }
 
 /// The options of rstream for one size, and about as many round trips as the time of a run allows.
