@@ -193,7 +193,7 @@ fn list() -> Result<Vec<&'static ListedDevice>, c_int> {
         errno::of(&error)
     })?;
     if found.is_empty() {
-        message::say_once(&match names.is_empty() {
+        message::say_once(&match names.is_every_interface() {
             true => "no RDMA device: this network namespace has no Ethernet interface".to_owned(),
             false => format!(
                 "no RDMA device: there is no interface of {}={names} in this network namespace",

@@ -49,16 +49,20 @@ impl NamedDevice {
             dev_name: format!("uverbs{number}"),
             info,
         };
-        if names.0.is_empty() {
-            found.sort_by_key(DeviceInfo::readiness);
-            let default = |(number, info)| (number, (format!("roce{number}"), info));
-            return found.into_iter().enumerate().map(default).map(named).collect();
+        match &names.0 {
+            Names::Counted(first) => {
+                found.sort_by_key(DeviceInfo::readiness);
+                let counted = |(number, info)| (number, (first.and(number), info));
+                found.into_iter().enumerate().map(counted).map(named).collect()
+            }
+            Names::Chosen(pairs) => {
+                let chosen = pairs.iter().enumerate().filter_map(|(number, (name, interface))| {
+                    let info = found.iter().find(|info| info.interface.name == *interface)?;
+                    Some((number, (name.clone(), info.clone())))
+                });
+                chosen.map(named).collect()
+            }
         }
-        let chosen = names.0.iter().enumerate().filter_map(|(number, (name, interface))| {
-            let info = found.iter().find(|info| info.interface.name == *interface)?;
-            Some((number, (name.clone(), info.clone())))
-        });
-        chosen.map(named).collect()
     }
 
     /// Returns the node GUID, in network byte order: the EUI-64 of the interface's MAC address, as
@@ -177,9 +181,61 @@ impl fmt::Display for PortRate {
 /// Names of devices and their interfaces, as text `NAME=INTERFACE`, separated by commas: the value
 /// of [`ROCE_DEVICES`](crate::environment::DEVICES).
 ///
-/// Without names, every interface is a device, named `roce0`, `roce1` and so on.
+/// Without names, every interface is a device, named `roce0`, `roce1` and so on. With `NAME=*` every
+/// interface is a device too, and the names count on from `NAME`: `rxe0=*` gives `rxe0`, `rxe1`. Programs
+/// that look for a kind of device by its name so find one.
+///
+/// ```
+/// use roce_verbs::DeviceNames;
+///
+/// let names: DeviceNames = "rxe0=eth1,rxe1=eth0".parse()?;
+/// assert_eq!(names.interfaces().collect::<Vec<_>>(), ["eth1", "eth0"]);
+/// assert!("mlx5_0=*".parse::<DeviceNames>()?.is_every_interface());
+/// # Ok::<(), roce_verbs::DeviceNamesError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceNames(Vec<(String, String)>);
+pub struct DeviceNames(Names);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Names {
+    /// Every interface, with names that count on from this one.
+    Counted(FirstName),
+    /// These names and their interfaces.
+    Chosen(Vec<(String, String)>),
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::Counted(FirstName { stem: "roce".to_owned(), number: 0 })
+    }
+}
+
+/// A name that ends in a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FirstName {
+    stem: String,
+    number: usize,
+}
+
+impl FirstName {
+    /// Returns the name; its number is 0 if it has none.
+    fn of(name: &str) -> Self {
+        let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        match name[stem.len()..].parse::<u32>() {
+            Ok(number) => Self { stem: stem.to_owned(), number: number as usize },
+            // There are no digits, or so many that they are no count.
+            Err(_) => Self { stem: name.to_owned(), number: 0 },
+        }
+    }
+
+    /// Returns the name that is so many behind this one.
+    fn and(&self, more: usize) -> String {
+        format!("{}{}", self.stem, self.number + more)
+    }
+}
+
+/// In place of an interface: every interface.
+const EVERY: &str = "*";
 
 /// Text that names no devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -193,30 +249,42 @@ pub enum DeviceNamesError {
     /// A name or an interface occurs twice.
     #[error("{0} occurs twice; a device has one name and one interface")]
     Repeated(String),
+    /// `NAME=*` stands beside other names.
+    #[error("NAME=* names the devices of all interfaces; leave it out, or the others")]
+    EveryAndOthers,
 }
 
 impl DeviceNames {
-    /// Returns true if there are no names.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Returns true if every interface is a device.
+    pub fn is_every_interface(&self) -> bool {
+        matches!(self.0, Names::Counted(_))
     }
 
-    /// Returns the names of the interfaces, in order.
+    /// Returns the names of the interfaces, in order; none if every interface is a device.
     pub fn interfaces(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(_, interface)| interface.as_str())
+        let pairs = match &self.0 {
+            Names::Counted(_) => &[][..],
+            Names::Chosen(pairs) => pairs,
+        };
+        pairs.iter().map(|(_, interface)| interface.as_str())
     }
 }
 
 impl FromIterator<NamedDevice> for DeviceNames {
     /// Returns the names that a list of devices has.
     fn from_iter<T: IntoIterator<Item = NamedDevice>>(devices: T) -> Self {
-        Self(devices.into_iter().map(|device| (device.name, device.info.interface.name)).collect())
+        let pair = |device: NamedDevice| (device.name, device.info.interface.name);
+        Self(Names::Chosen(devices.into_iter().map(pair).collect()))
     }
 }
 
 impl fmt::Display for DeviceNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (name, interface)) in self.0.iter().enumerate() {
+        let pairs = match &self.0 {
+            Names::Counted(first) => return write!(f, "{}={EVERY}", first.and(0)),
+            Names::Chosen(pairs) => pairs,
+        };
+        for (number, (name, interface)) in pairs.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
             write!(f, "{comma}{name}={interface}")?;
         }
@@ -229,7 +297,7 @@ impl FromStr for DeviceNames {
 
     fn from_str(text: &str) -> Result<Self, DeviceNamesError> {
         let mut seen = [BTreeSet::new(), BTreeSet::new()];
-        let mut names = Vec::new();
+        let mut pairs = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let pair = part.split_once('=').filter(|(name, interface)| {
                 is_device_name(name) && !interface.is_empty() && !interface.contains('/')
@@ -241,9 +309,19 @@ impl FromStr for DeviceNames {
                     return Err(DeviceNamesError::Repeated(word.to_owned()));
                 }
             }
-            names.push((name.to_owned(), interface.to_owned()));
+            pairs.push((name.to_owned(), interface.to_owned()));
         }
-        Ok(Self(names))
+        match pairs.as_slice() {
+            [] => Ok(Self::default()),
+            [(name, every)] if every == EVERY && name.len() > MAX_COUNTED_LEN => {
+                Err(DeviceNamesError::Malformed(text.to_owned()))
+            }
+            [(name, every)] if every == EVERY => Ok(Self(Names::Counted(FirstName::of(name)))),
+            pairs if pairs.iter().any(|(_, interface)| interface == EVERY) => {
+                Err(DeviceNamesError::EveryAndOthers)
+            }
+            _ => Ok(Self(Names::Chosen(pairs))),
+        }
     }
 }
 
@@ -255,6 +333,9 @@ fn is_device_name(name: &str) -> bool {
 
 /// Longest name in bytes: `ibv_device` has 64 with the zero at the end.
 const MAX_NAME_LEN: usize = 63;
+
+/// Longest name of `NAME=*`, behind which a number has space.
+const MAX_COUNTED_LEN: usize = MAX_NAME_LEN - 10;
 
 #[cfg(test)]
 mod tests {
@@ -320,11 +401,27 @@ mod tests {
     }
 
     #[test]
+    fn names_of_every_interface_count_on_from_the_first() {
+        let devices = |text: &str| listed(text).into_iter().map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!(devices("rxe0=*"), ["rxe0", "rxe1", "rxe2", "rxe3"]);
+        assert_eq!(devices("mlx5_7=*"), ["mlx5_7", "mlx5_8", "mlx5_9", "mlx5_10"]);
+        assert_eq!(devices("rdma=*")[..2], ["rdma0", "rdma1"]);
+        assert_eq!(devices("x99999999999=*")[..2], ["x999999999990", "x999999999991"]);
+        assert_eq!(listed("roce0=*"), listed(""));
+        assert!(format!("{}=*", "n".repeat(54)).parse::<DeviceNames>().is_err());
+        for text in ["a=*,b=eth0", "b=eth0,a=*"] {
+            assert_eq!(text.parse::<DeviceNames>(), Err(DeviceNamesError::EveryAndOthers));
+        }
+    }
+
+    #[test]
     fn names_survive_as_text() {
         let names: DeviceNames =
             NamedDevice::name_all(&DeviceNames::default(), four()).into_iter().collect();
         assert_eq!(names.to_string(), "roce0=four0,roce1=six0,roce2=local0,roce3=down0");
         assert_eq!(names.to_string().parse(), Ok(names));
+        let counted: DeviceNames = "rxe5=*".parse().expect("names");
+        assert_eq!(counted.to_string().parse(), Ok(counted));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    collective, devices, dissect, generate, lab, ladder, perf, pingpong, run, simulate, switch,
-    view,
+    collective, devices, dissect, env, generate, lab, ladder, perf, pingpong, run, simulate,
+    switch, view,
 };
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Lab(lab::Options),
     Ladder(ladder::Options),
     Run(run::Options),
+    Env(env::Options),
     Simulate(simulate::Options),
     Switch(switch::Options),
     View(view::Options),
@@ -120,6 +121,7 @@ mod tests {
         insta::assert_snapshot!("roce_lab", help(&["lab"]));
         insta::assert_snapshot!("roce_ladder", help(&["ladder"]));
         insta::assert_snapshot!("roce_run", help(&["run"]));
+        insta::assert_snapshot!("roce_env", help(&["env"]));
         insta::assert_snapshot!("roce_switch", help(&["switch"]));
         insta::assert_snapshot!("roce_view", help(&["view"]));
         insta::assert_snapshot!("roce_simulate", help(&["simulate"]));

@@ -7,6 +7,7 @@ mod collective;
 mod congestion;
 mod devices;
 mod dissect;
+mod env;
 mod error;
 mod faults;
 mod generate;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         cli::Command::Ladder(options) => ladder::run(&options),
         cli::Command::Simulate(options) => simulate::run(&options),
         cli::Command::Run(options) => run::run(&options),
+        cli::Command::Env(options) => env::run(&options),
         cli::Command::Switch(options) => switch::run(&options),
         cli::Command::View(options) => view::run(&options),
         cli::Command::ExecInView(options) => run::run_exec(&options),

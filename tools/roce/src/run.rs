@@ -5,7 +5,7 @@ mod counters;
 mod descendants;
 mod exec;
 mod failure;
-mod library;
+pub(crate) mod library;
 mod mounts;
 mod orphans;
 mod placeholder;
@@ -85,6 +85,8 @@ docs/run.md says which programs run.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// Name a device and its interface; repeat it for several [default: roce0, roce1, …]
+    ///
+    /// NAME=* makes a device of each interface, with names that count on: rxe0=* gives rxe0, rxe1 and so on.
     #[arg(long = "dev", value_name = "NAME=INTERFACE")]
     devices: Vec<String>,
     /// Run the program in N private hosts on this machine; needs no root, leaves nothing behind

@@ -11,6 +11,8 @@ use crate::run;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Name a device and its interface; repeat it for several [default: roce0, roce1, …]
+    ///
+    /// NAME=* makes a device of each interface, with names that count on: rxe0=* gives rxe0, rxe1 and so on.
     #[arg(long = "dev", value_name = "NAME=INTERFACE")]
     devices: Vec<String>,
 }

@@ -56,6 +56,11 @@ fn first(folders: &[PathBuf], names: &[&str]) -> Result<PathBuf> {
 }
 
 impl Libraries {
+    /// Returns the absolute path of libibverbs.
+    pub(crate) fn verbs_path(&self) -> Result<PathBuf> {
+        Ok(std::fs::canonicalize(&self.verbs)?)
+    }
+
     /// Makes links to the libraries under the names that programs load.
     pub(crate) fn link_below(&self, scratch: &Scratch) -> Result {
         let folder = scratch.libraries();
