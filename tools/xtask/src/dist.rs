@@ -51,6 +51,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.check { check::run(&package) } else { Ok(()) }
 }
 
+/// Returns an installation of what the tests run, in a folder of its own.
+///
+/// # Errors
+/// If something does not compile, or a tool is missing.
+pub(crate) fn installation_for_tests() -> Result<PathBuf> {
+    host::install_missing(host::PACKAGING_TOOLS)?;
+    let folder = workspace::target().join("dist-tests");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Installation::lay_out(&build(true)?, &folder)?;
+    Ok(folder)
+}
+
 /// Builds the packages and returns the folder of the result.
 fn build(dev: bool) -> Result<PathBuf> {
     let mut cargo = match dev {

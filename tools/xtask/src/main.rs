@@ -4,6 +4,7 @@
 //! the rest. Everything that is fetched or built goes below `target/`.
 #![forbid(unsafe_code)]
 
+mod action;
 mod bench;
 mod binaries;
 mod book;
@@ -16,6 +17,7 @@ mod host;
 mod interop;
 mod layers;
 mod namespace;
+mod package;
 mod picture;
 mod result;
 mod rules;
@@ -87,6 +89,10 @@ enum Command {
     Cost,
     /// Lay out an installation in `target/dist`, with a Debian package and a Containerfile.
     Dist(dist::Options),
+    /// Run the steps of `action.yml`, and the workflows of `docs/ci`, in fresh Debian roots (as root).
+    Action,
+    /// Pack the crates that are published, and build each from its package alone.
+    Package,
     /// Run the command that README.md shows, and draw its output into docs/allreduce.svg.
     Picture,
     /// Run each fuzz target for a while.
@@ -112,6 +118,8 @@ fn main() -> ExitCode {
         Command::Soak { arguments } => soak::run(&arguments),
         Command::Cost => cost::run(),
         Command::Dist(options) => dist::run(&options),
+        Command::Action => action::run(),
+        Command::Package => package::run(),
         Command::Picture => picture::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::InNamespace { command } => namespace::exec(&command),
