@@ -90,6 +90,29 @@ impl Buffer {
         Ok(Self(Arc::new(Inner { group: Arc::clone(group), len, storage })))
     }
 
+    /// Returns a buffer over memory that the caller has registered with each of `rails` devices.
+    pub(crate) fn over(
+        group: &Arc<RegisteredBytes>,
+        rails: usize,
+        regions: Vec<MemoryRegion>,
+    ) -> Result<Self, Error> {
+        let len = regions.first().map_or(0, MemoryRegion::len);
+        if regions.is_empty() || regions.len() != rails {
+            let count = regions.len();
+            return Err(Error::Config(format!(
+                "{count} regions do not fit a group with {rails} interfaces; register the memory \
+                 once for each"
+            )));
+        }
+        if regions.iter().any(|region| region.len() != len) {
+            return Err(Error::Config("the regions of one buffer differ in length".into()));
+        }
+        let len = len as u64;
+        group.bytes.fetch_add(len, Ordering::Relaxed);
+        let storage = Storage::Rails(regions);
+        Ok(Self(Arc::new(Inner { group: Arc::clone(group), len, storage })))
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.0.len

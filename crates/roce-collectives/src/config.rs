@@ -5,6 +5,8 @@ use std::time::Duration;
 use roce_ring::{Geometry, GeometryError, RingConfig};
 use roce_verbs::{DeviceConfig, PathMtu};
 
+use crate::interrupt::Interrupt;
+
 /// The configuration with which a rank joins a group.
 ///
 /// ```
@@ -59,6 +61,8 @@ pub struct GroupConfig {
     pub job: Vec<(String, String)>,
     /// The number of latest step records to keep; 0 disables them.
     pub steps: usize,
+    /// Asked about every 100 ms while this rank waits, whether it is to give up.
+    pub interrupt: Interrupt,
 }
 
 /// The longest timeout; a clock does not overflow with it.
@@ -89,6 +93,7 @@ impl GroupConfig {
             spin: Duration::from_micros(50),
             job: Vec::new(),
             steps: 0,
+            interrupt: Interrupt::never(),
         }
     }
 

@@ -15,7 +15,9 @@ use roce_verbs::{
 
 use crate::bootstrap::BootstrapClient;
 use crate::buffer::{Buffer, BufferSlice};
+use crate::config::GroupConfig;
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::lane::{Lane, Payload};
 use crate::rail::Ring;
 use crate::steps::{Clock, StepRecorder};
@@ -79,13 +81,14 @@ pub(crate) struct Driver {
     /// Idle time before the latest completion.
     idle_span: Duration,
     ports_checked_at: Instant,
+    interrupt: Interrupt,
 }
 
 /// The most completions per poll.
 const MAX_BATCH: usize = 64;
 /// The most bytes of a computation that may delay deferred sends.
 const MAX_COMPUTE_BEFORE_POST: u64 = 4096;
-/// Time between checks of the interfaces of a waiting rank.
+/// Time between checks of the interfaces of a waiting rank, and of whether its program gives up.
 const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Driver {
@@ -96,7 +99,7 @@ impl Driver {
         steps: StepRecorder,
         clock: Clock,
         timeline: TimelineRecorder,
-        spin: Duration,
+        config: &GroupConfig,
     ) -> Self {
         let lanes = ring.as_ref().map_or(0, |ring| ring.lanes.len());
         Self {
@@ -111,11 +114,12 @@ impl Driver {
             copy_buffer: vec![0; Lane::MAX_BOUNCE].into_boxed_slice(),
             completions: Vec::with_capacity(MAX_BATCH),
             arrivals: vec![VecDeque::new(); 2 * lanes],
-            spin,
+            spin: config.spin,
             yield_policy: YieldPolicy::default(),
             idle_since: None,
             idle_span: Duration::ZERO,
             ports_checked_at: Instant::now(),
+            interrupt: config.interrupt.clone(),
         }
     }
 
@@ -305,6 +309,7 @@ impl Driver {
         let Some(ring) = &self.ring else { return Ok(()) };
         if now.duration_since(self.ports_checked_at) >= PORT_CHECK_INTERVAL {
             self.ports_checked_at = now;
+            self.interrupt.check()?;
             if let Some(interface) = ring.interface_down() {
                 return Err(DriverError::InterfaceDown(interface.to_owned()));
             }

@@ -92,6 +92,9 @@ pub enum Error {
     /// The group failed before.
     #[error("the group has ended: {0}")]
     Ended(String),
+    /// This rank's program gave up waiting: see [`Interrupt`](crate::Interrupt). The group has ended.
+    #[error("interrupted by its program")]
+    Interrupted,
     /// The bootstrap server or a rank sent an unexpected message.
     #[error("unexpected message of {peer} in the bootstrap: {problem}")]
     Bootstrap {

@@ -11,15 +11,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::line_stream::LineStream;
 use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 
 /// The connection of a rank to the bootstrap server.
 #[derive(Debug)]
 pub(crate) struct BootstrapClient {
     stream: LineStream,
+    interrupt: Interrupt,
 }
 
 /// Time between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Time between two questions whether the program gives up.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that a rank waits beyond the server's timeout, to receive the server's reason.
 const SERVER_GRACE: Duration = Duration::from_secs(10);
 
@@ -27,12 +31,17 @@ impl BootstrapClient {
     /// Connects to the server, retrying for up to `timeout`.
     ///
     /// # Errors
-    /// [`Error::NoRoot`].
-    pub(crate) fn connect(root: &str, timeout: Duration) -> Result<Self, Error> {
+    /// [`Error::NoRoot`]; [`Error::Interrupted`].
+    pub(crate) fn connect(
+        root: &str,
+        timeout: Duration,
+        interrupt: Interrupt,
+    ) -> Result<Self, Error> {
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
         loop {
+            interrupt.check()?;
             match Self::attempt(root, deadline) {
-                Ok(stream) => return Ok(Self { stream }),
+                Ok(stream) => return Ok(Self { stream, interrupt }),
                 Err(source) if Instant::now() + RETRY_INTERVAL >= deadline => {
                     let (address, seconds) = (root.to_owned(), timeout.as_secs());
                     return Err(Error::NoRoot { address, seconds, source });
@@ -72,7 +81,7 @@ impl BootstrapClient {
     /// Waits for one of the messages `word`. The server enforces `timeout`; this wait outlasts it.
     ///
     /// # Errors
-    /// The reason that the server sent instead.
+    /// The reason that the server sent instead; [`Error::Interrupted`].
     pub(crate) fn expect(&mut self, word: &[&str], timeout: Duration) -> Result<Message, Error> {
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT) + SERVER_GRACE;
         loop {
@@ -88,7 +97,8 @@ impl BootstrapClient {
             if left.is_zero() {
                 return Err(root_failed("silent"));
             }
-            self.wait(left)?;
+            self.interrupt.check()?;
+            self.wait(left.min(INTERRUPT_INTERVAL))?;
         }
     }
 
@@ -102,7 +112,10 @@ impl BootstrapClient {
                 Some(message) if message.word() == word => return Ok(()),
                 // The server sends nothing else while a rank leaves.
                 Some(message) => return Err(unexpected(&message)),
-                None => self.wait(Duration::from_secs(60))?,
+                None => {
+                    self.interrupt.check()?;
+                    self.wait(INTERRUPT_INTERVAL)?;
+                }
             }
         }
     }

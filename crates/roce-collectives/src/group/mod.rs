@@ -9,7 +9,7 @@ use std::time::Duration;
 use roce_ring::{Geometry, Side};
 
 use crate::bootstrap::Message;
-use roce_verbs::ProtectionDomain;
+use roce_verbs::{MemoryRegion, ProtectionDomain};
 
 use crate::bootstrap::BootstrapClient;
 use crate::bootstrap::BootstrapServer;
@@ -68,19 +68,45 @@ impl Group {
     /// [`Error::Listen`], [`Error::NoRoot`]; [`Error::Verbs`] if the interfaces cannot be used;
     /// [`Error::RankFailed`] if another rank could not connect.
     pub fn join(config: GroupConfig) -> Result<Self, Error> {
+        Self::join_with(config, None)
+    }
+
+    /// As [`join`](Self::join), for rank 0 with a server that it has started: the server's address,
+    /// with a port that was free, can be told to the other ranks before this call waits for them.
+    ///
+    /// ```
+    /// use roce_collectives::{BootstrapServer, Group, GroupConfig};
+    ///
+    /// let config = GroupConfig::new(0, 1, "127.0.0.1:0");
+    /// let server = BootstrapServer::start(&config.root, config.size, config.timeout)?;
+    /// println!("the others join at {}", server.address());
+    /// Group::join_with(config, Some(server))?.leave()?;
+    /// # Ok::<(), roce_collectives::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`join`](Self::join); [`Error::Config`] for a server on another rank than 0.
+    pub fn join_with(config: GroupConfig, server: Option<BootstrapServer>) -> Result<Self, Error> {
+        if server.is_some() && config.rank != 0 {
+            let rank = config.rank;
+            return Err(Error::Config(format!("rank {rank} has a server, which rank 0 alone has")));
+        }
         let geometry = config.geometry()?;
         if config.qps_per_connection == 0 {
             return Err(Error::Config("there must be 1 or more queue pairs per connection".into()));
         }
         let hello = hello::message(&config);
         hello.encode()?;
-        let is_root = config.rank == 0;
-        let server =
-            is_root.then(|| BootstrapServer::start(&config.root, config.size, config.timeout));
-        let server = server.transpose()?;
+        let server = match server {
+            None if config.rank == 0 => {
+                Some(BootstrapServer::start(&config.root, config.size, config.timeout)?)
+            }
+            server => server,
+        };
         let root =
             server.as_ref().map_or(config.root.clone(), |server| server.address().to_string());
-        let mut bootstrap = BootstrapClient::connect(&root, config.timeout)?;
+        let mut bootstrap =
+            BootstrapClient::connect(&root, config.timeout, config.interrupt.clone())?;
         bootstrap.send(&hello)?;
         bootstrap.expect(&["WELCOME"], config.timeout)?;
         let clock = Clock::new(config.device.trace.as_ref());
@@ -111,7 +137,7 @@ impl Group {
         let interfaces = ring.as_ref().map(of_ring).unwrap_or_default();
         let steps = StepRecorder::new(config.steps);
         let timeline = TimelineRecorder::new(config.device.trace.clone());
-        let driver = Driver::new(geometry, ring, scratch, steps, clock, timeline, config.spin);
+        let driver = Driver::new(geometry, ring, scratch, steps, clock, timeline, &config);
         Ok(Self { geometry, registered, interfaces, driver, bootstrap, server, ended: None })
     }
 
@@ -163,6 +189,22 @@ impl Group {
     /// [`Error::Verbs`] if there is not enough memory.
     pub fn buffer(&self, len: u64) -> Result<Buffer, Error> {
         Buffer::new(&self.registered, &domains(self.driver.ring.as_ref()), len)
+    }
+
+    /// Returns the protection domains of the interfaces, in their order; none in a group of one.
+    pub fn protection_domains(&self) -> Vec<&ProtectionDomain> {
+        domains(self.driver.ring.as_ref())
+    }
+
+    /// Returns a buffer over memory of the caller, which the caller has registered with each of the
+    /// [`protection_domains`](Self::protection_domains). The output of an operation needs
+    /// [`LOCAL_WRITE`](roce_verbs::AccessFlags::LOCAL_WRITE) and
+    /// [`REMOTE_WRITE`](roce_verbs::AccessFlags::REMOTE_WRITE); an input needs no rights.
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless there is a region for each domain, all of one length.
+    pub fn buffer_over(&self, regions: Vec<MemoryRegion>) -> Result<Buffer, Error> {
+        Buffer::over(&self.registered, self.interfaces.len(), regions)
     }
 
     /// Returns the bytes of registered memory: the live buffers and a fixed amount, which
