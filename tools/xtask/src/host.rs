@@ -91,6 +91,7 @@ pub(crate) const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ucx_info"), "ucx-utils"),
     (Program("ibstat"), "infiniband-diags"),
     (Program("lstopo-no-graphics"), "hwloc-nox"),
+    (File("/usr/lib/python3/dist-packages/numpy/__init__.py"), "python3-numpy"),
 ];
 
 /// Debian packages of what the bench measures beside ours, and of what it makes networks with.
