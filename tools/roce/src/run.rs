@@ -35,6 +35,7 @@ use roce_view::Tree;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{self, Faults, Report};
+use crate::local::ring;
 use crate::parent_death;
 use crate::switch::SwitchOptions;
 use crate::traffic;
@@ -69,6 +70,9 @@ With --local these are replaced in the arguments: {rank}, {size}, {address} (the
 rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
 are such arguments, the other ranks start as soon as rank 0 listens on a TCP port or by rdma_cm.
 Any other {word} is refused: write {{word}} for a {word} that the program is to get.
+
+Ranks that find each other by torchrun's variables, such as those of torch.distributed:
+  roce run --local 3 --torchrun -- python3 train.py
 
 With one rank or more than two, and none of these, all ranks run the same line: servers then wait
 for ever. The ranks write to pipes; with --prefix none, or with `stdbuf -oL` in front, a program
@@ -118,6 +122,9 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Prefix::Rank)]
     #[arg(requires = "local")]
     prefix: Prefix,
+    /// Set RANK, WORLD_SIZE, MASTER_ADDR and the like as torchrun does; no argument is added
+    #[arg(long, requires = "local")]
+    torchrun: bool,
     /// The process that has started this one, the supervisor of the ranks (set by --local)
     #[arg(long, hide = true)]
     supervise: Option<u32>,
@@ -165,7 +172,10 @@ pub(crate) fn run(options: &Options) -> Result {
         };
         match (options.local_rank, options.supervise) {
             (Some(rank), _) => parent_death::die_with_parent().and_then(|()| {
-                let line = placeholder::line_of(&options.command, rank, size);
+                let line = match options.torchrun {
+                    true => placeholder::filled(&options.command, rank, size),
+                    false => placeholder::line_of(&options.command, rank, size),
+                };
                 run_here(options, line)
             }),
             (None, Some(starter)) => ranks::run(options, size, starter),
@@ -272,6 +282,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if options.is_rank() && options.switch.switch.is_some() {
         process.env(environment::PCAP_AT_RECEIVER, "1");
     }
+    process.envs(options.launcher_variables());
     process.env(environment::PEERS, if options.is_rank() { "all" } else { "host" });
     if options.counters || options.pcap.is_some() || options.faults.any() {
         process.env(environment::COUNTERS_EACH_ROUND, "1");
@@ -325,6 +336,21 @@ fn create_capture(path: &Path) -> Result {
 }
 
 impl Options {
+    /// Returns the variables of torchrun for a rank, if they are wanted. Each rank is alone on its host.
+    fn launcher_variables(&self) -> Vec<(&'static str, String)> {
+        let (true, Some(rank), Some(size)) = (self.torchrun, self.local_rank, self.local) else {
+            return Vec::new();
+        };
+        vec![
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", size.to_string()),
+            ("LOCAL_RANK", "0".to_owned()),
+            ("LOCAL_WORLD_SIZE", "1".to_owned()),
+            ("MASTER_ADDR", ring::address(0, 0)),
+            ("MASTER_PORT", "29500".to_owned()),
+        ]
+    }
+
     /// Returns true if this process runs one of several ranks.
     fn is_rank(&self) -> bool {
         self.local_rank.is_some()

@@ -15,7 +15,17 @@ const OPTIONAL_PEER: &str = "peer?";
 /// Returns the line of a rank: placeholders are replaced, arguments that become empty by that are
 /// left out. With two ranks and no placeholder, rank 1 gets its peer's address.
 pub(crate) fn line_of(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
-    let peer = ring::address(0, u32::from(rank == 0));
+    let mut filled = filled(line, rank, size);
+    if size == 2 && rank == 1 && !has_placeholder(line) {
+        filled.push(peer_of(rank).into());
+    }
+    filled
+}
+
+/// Returns the line of a rank: placeholders are replaced, arguments that become empty by that are
+/// left out.
+pub(crate) fn filled(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
+    let peer = peer_of(rank);
     let value_of = |name: &str| match name {
         "rank" => rank.to_string(),
         "size" => size.to_string(),
@@ -34,10 +44,12 @@ pub(crate) fn line_of(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> 
     };
     let mut filled: Vec<OsString> = line.iter().take(1).cloned().collect();
     filled.extend(line.iter().skip(1).filter_map(fill));
-    if size == 2 && rank == 1 && !has_placeholder(line) {
-        filled.push(peer.into());
-    }
     filled
+}
+
+/// Returns the address of rank 0, for rank 0 that of rank 1.
+fn peer_of(rank: u32) -> String {
+    ring::address(0, u32::from(rank == 0))
 }
 
 /// Checks that no argument has a word in braces that is no placeholder, such as a misspelt one.

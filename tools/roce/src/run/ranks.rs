@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     let folder = RunFolder::new()?;
     let fault_log = super::fault_log(folder.path());
     File::create_new(&fault_log)?;
-    let has_server = placeholder::has_server(&options.command, size);
+    let has_server = !options.torchrun && placeholder::has_server(&options.command, size);
     let mut run = Run {
         options,
         hosts: &hosts,

@@ -43,6 +43,15 @@ fn placeholders_are_replaced_for_each_rank() -> Outcome {
 }
 
 #[tier1]
+fn with_torchrun_the_ranks_get_its_variables_and_no_argument() -> Outcome {
+    let line = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $#";
+    let text = output_of(&["--local", "2", "--torchrun", "--", "sh", "-c", line])?;
+    let expected = ["[0] 0/2 0/1 10.0.0.1:29500 0", "[1] 1/2 0/1 10.0.0.1:29500 0"];
+    assert_eq!(sorted(&text), expected);
+    Ok(())
+}
+
+#[tier1]
 fn a_server_that_never_ends_is_stopped_after_its_clients() -> Outcome {
     let server = "import socket,sys,time
 if sys.argv[1:]: print(socket.create_connection((sys.argv[1], 7)).fileno() > 0)
