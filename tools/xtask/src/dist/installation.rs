@@ -41,12 +41,8 @@ impl Installation {
             return Err("roce generate failed".into());
         }
         let documents = made.documents();
-        fs::create_dir_all(documents.join("docs"))?;
+        copy_folder(&workspace::root().join("docs"), &documents.join("docs"))?;
         fs::copy(workspace::root().join("README.md"), documents.join("README.md"))?;
-        for document in fs::read_dir(workspace::root().join("docs"))? {
-            let document = document?;
-            fs::copy(document.path(), documents.join("docs").join(document.file_name()))?;
-        }
         fs::write(documents.join("copyright"), licences::own()?)?;
         fs::write(documents.join("third-party-licences"), licences::of_dependencies()?)?;
         Ok(made)
@@ -80,6 +76,22 @@ impl Installation {
     pub(super) fn binaries(&self) -> Vec<PathBuf> {
         [self.program()].into_iter().chain(self.libraries()).collect()
     }
+}
+
+/// Copies the files of a folder and of the folders in it.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_folder(&entry.path(), &copy)?,
+            false => {
+                fs::copy(entry.path(), copy)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Copies a program or library without what only debuggers and linkers read.
