@@ -7,7 +7,8 @@ fn main() {
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let script = folder.join("versions.map");
     fs::write(&script, roce_abi::version_script()).expect("OUT_DIR can be written");
-    // rustc passes a script of its own, without a name; lld takes both, GNU ld does not.
+    // rustc passes a script of its own before this one, without a name. lld takes both, zig the last one, and
+    // GNU ld refuses them.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
     // The engine's threads run its code after a program has closed the library.

@@ -16,13 +16,14 @@ pub const PUBLIC_NODES: [&str; 16] = [
 pub const PRIVATE_NODES: [u32; 22] =
     [25, 33, 34, 57, 59, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80];
 
-/// Returns the linker's version script: the nodes, without names, as each name carries its own.
-/// `ROCE_PRIVATE_1` is that of functions for the preloaded library.
+/// Returns the linker's version script: the nodes, without names, as each name carries its own. All other
+/// names are local. `ROCE_PRIVATE_1` is the node of functions for the preloaded library.
 pub fn version_script() -> String {
     let mut script = String::new();
-    let mut before = String::new();
+    let (mut before, mut names) = (String::new(), " local: *; ");
     for node in PUBLIC_NODES {
-        script += &format!("IBVERBS_{node} {{ }}{before};\n");
+        script += &format!("IBVERBS_{node} {{{names}}}{before};\n");
+        names = " ";
         before = format!(" IBVERBS_{node}");
     }
     script += "ROCE_PRIVATE_1 { };\n";
@@ -30,6 +31,26 @@ pub fn version_script() -> String {
         script += &format!("IBVERBS_PRIVATE_{node} {{ }};\n");
     }
     script
+}
+
+/// The instruction that jumps to a function.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! jump {
+    () => {
+        "jmp"
+    };
+}
+
+/// The instruction that jumps to a function, which is at most 128 MiB away.
+#[cfg(target_arch = "aarch64")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! jump {
+    () => {
+        "b"
+    };
 }
 
 /// Exports functions under C names, in the nodes of their versions.
@@ -47,8 +68,8 @@ macro_rules! export {
             concat!(".globl __roce_", stringify!($name)),
             concat!(".type __roce_", stringify!($name), ", @function"),
             concat!("__roce_", stringify!($name), ":"),
-            "jmp {function}",
-            concat!(".size __roce_", stringify!($name), ", 5"),
+            concat!($crate::jump!(), " {function}"),
+            concat!(".size __roce_", stringify!($name), ", . - __roce_", stringify!($name)),
             concat!(".symver __roce_", stringify!($name), ", ", stringify!($name), "@@", $version),
             ".popsection",
             function = sym $function,
@@ -70,13 +91,13 @@ macro_rules! export_private {
         ::core::arch::global_asm!(
             ".pushsection .text.roce_exports, \"ax\", @progbits",
             ".type __roce_gid_type, @function",
-            "__roce_gid_type: jmp {query_gid_type}",
+            concat!("__roce_gid_type: ", $crate::jump!(), " {query_gid_type}"),
             ".type __roce_unsupported, @function",
-            "__roce_unsupported: jmp {unsupported}",
+            concat!("__roce_unsupported: ", $crate::jump!(), " {unsupported}"),
             ".type __roce_null, @function",
-            "__roce_null: jmp {null}",
+            concat!("__roce_null: ", $crate::jump!(), " {null}"),
             ".type __roce_nothing, @function",
-            "__roce_nothing: jmp {nothing}",
+            concat!("__roce_nothing: ", $crate::jump!(), " {nothing}"),
             ".popsection",
             ".pushsection .data.roce_exports, \"aw\", @progbits",
             "__roce_false: .byte 0",

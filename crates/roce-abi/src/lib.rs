@@ -25,10 +25,10 @@
 // Function pointers have no useful `Debug`.
 #![allow(missing_debug_implementations)]
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
 compile_error!(
-    "the C library needs Linux on x86-64; another architecture needs its own jump instruction in \
-     crates/roce-abi/src/export.rs and a check of the layouts in crates/roce-abi/tests"
+    "the C library needs Linux on x86-64 or arm64; another architecture needs its own jump instruction \
+     in crates/roce-abi/src/export.rs and a check of the layouts in crates/roce-abi/tests"
 );
 
 mod completion;

@@ -144,7 +144,7 @@ fn describe(named: &NamedDevice) -> verbs_device {
 pub(crate) fn c_text<const N: usize>(text: &str) -> [c_char; N] {
     let mut bytes = [0; N];
     for (to, from) in bytes.iter_mut().take(N - 1).zip(text.bytes()) {
-        *to = from.cast_signed();
+        *to = from as c_char;
     }
     bytes
 }

@@ -18,10 +18,10 @@
 //! system calls themselves, as Go's does), patterns of `glob` with wildcards before `infiniband`,
 //! and libraries that are loaded with `RTLD_DEEPBIND`.
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!(
-    "roce-preload is for Linux on x86-64: `open` has a fixed number of parameters here, which must be \
-     checked against the calling convention of variadic functions elsewhere, and `glob64` the \
+    "roce-preload is for Linux on x86-64 and arm64: `open` has a fixed number of parameters here, which must \
+     be checked against the calling convention of variadic functions elsewhere, and `glob64` the \
      structures of `glob`"
 );
 

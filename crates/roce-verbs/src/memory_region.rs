@@ -300,7 +300,7 @@ impl ProtectionDomain {
     /// write it at any time: meanwhile the caller holds no reference into it, and touches
     /// it through the region's methods, atomics or raw pointers alone, ordered by
     /// completions where it wants to see whole messages. An access to a page that is not mapped, or
-    /// not with these rights, fails with the request that it is part of (on x86-64; on other
+    /// not with these rights, fails with the request that it is part of (on x86-64 and arm64; on other
     /// processors the range must stay mapped).
     #[allow(unsafe_code)]
     pub unsafe fn register_memory(

@@ -17,7 +17,18 @@ pub fn prefetch(bytes: &[u8]) {
         // SAFETY: a prefetch never faults; every x86-64 processor has SSE.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    for line in bytes.chunks(LINE) {
+        // SAFETY: a prefetch never faults, and changes nothing that the program could see.
+        unsafe {
+            core::arch::asm!(
+                "prfm pldl1keep, [{line}]",
+                line = in(reg) line.as_ptr(),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (bytes, LINE);
 }
 

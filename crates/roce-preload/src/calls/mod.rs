@@ -55,7 +55,7 @@ macro_rules! next_function {
             });
         let address = NEXT.address();
         // SAFETY: null is the niche of `Option`. The C library's function of this name has this
-        // type; variadic ones are called alike on x86-64.
+        // type; variadic ones are called alike on x86-64 and arm64.
         unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<$type>>(address) }
     }};
 }

@@ -4,30 +4,27 @@
 //! each would begin by waiting for memory. With 64 MiB in use this raises bandwidth by a sixth and
 //! the speed of an allreduce by a fifth; with a region in the cache it has no measurable cost.
 //!
-//! Vectors alone are no faster than the string instruction, but the processor computes the ICRC while
+//! On x86-64 vectors alone are no faster than the string instruction, but the processor computes the ICRC while
 //! their loads are still outstanding. The rest behind them is copied in words at any alignment: payloads
 //! rarely have the same alignment in a frame and in the region, and byte by byte that rest took a tenth
 //! of an allreduce.
 
 use roce_transport::{AtomicChange, MemoryFault};
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use guarded_copies::{atomic, read, write};
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) use unguarded::{atomic, read, write};
-#[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{atomic, read, write};
 
 /// Returns the outcome that a guarded function has returned.
 pub(super) fn outcome(failed: u32) -> Result<(), MemoryFault> {
     if failed == 0 { Ok(()) } else { Err(MemoryFault::NotPresent) }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86_64 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod guarded_copies {
     use super::super::guarded;
     use super::{AtomicChange, MemoryFault, outcome};
-
-    /// Bytes from which vectors, or without them the string instruction, are faster than words.
-    const LONG_MOVE: usize = 256;
 
     /// Copies out of a region as a loop of relaxed atomics would: in pieces of any width, in any order.
     ///
@@ -38,16 +35,8 @@ mod x86_64 {
     /// `len` bytes can be written at `to`, and the two ranges do not overlap. All other accesses at
     /// `from` are atomic (rule 3 of [`super::super`]), and there are none at `to`.
     pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's promise, and the processor has what the function needs. A fault ends it.
-        outcome(unsafe {
-            if len < LONG_MOVE {
-                guarded::roce_verbs_guarded_read(to, from, len)
-            } else if std::arch::is_x86_feature_detected!("avx") {
-                guarded::roce_verbs_guarded_read_vectors(to, from, len)
-            } else {
-                guarded::roce_verbs_guarded_read_string(to, from, len)
-            }
-        })
+        // SAFETY: the caller's promise. A fault ends the function.
+        outcome(unsafe { guarded::read(to, from, len) })
     }
 
     /// Copies into a region as a loop of relaxed atomics would, all but the last word, and then the last
@@ -65,15 +54,7 @@ mod x86_64 {
         len: usize,
     ) -> Result<(), MemoryFault> {
         // SAFETY: as in `read`.
-        outcome(unsafe {
-            if len < LONG_MOVE {
-                guarded::roce_verbs_guarded_write(to, from, len)
-            } else if std::arch::is_x86_feature_detected!("avx") {
-                guarded::roce_verbs_guarded_write_vectors(to, from, len)
-            } else {
-                guarded::roce_verbs_guarded_write_string(to, from, len)
-            }
-        })
+        outcome(unsafe { guarded::write(to, from, len) })
     }
 
     /// Changes an aligned word in one step, and returns its value before.
@@ -109,7 +90,7 @@ mod x86_64 {
 }
 
 /// Copies that a fault ends together with the process, as loops of atomics.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod unguarded {
     use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 

@@ -26,10 +26,10 @@
 use core::ffi::c_int;
 
 /// Installs the handler unless it is. It stays until the process ends.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn install() {}
-#[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::install;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use handler::install;
 
 /// The signals of the handler.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -60,8 +60,8 @@ fn unblock() {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86_64 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod handler {
     use core::ffi::{c_int, c_void};
     use core::mem::{MaybeUninit, transmute};
     use core::ptr;
@@ -187,15 +187,13 @@ mod x86_64 {
     extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: the kernel passes both to a handler with SA_SIGINFO, and reads the context when the
         // handler returns.
-        let (at, is_synchronous) = unsafe {
-            let context = &mut *context.cast::<libc::ucontext_t>();
-            let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-            (at, is_synchronous(&*info))
-        };
+        let (thread, is_synchronous) =
+            unsafe { (&mut *context.cast::<libc::ucontext_t>(), is_synchronous(&*info)) };
         let start = (&raw const guarded::roce_verbs_guarded_start).addr();
         let end = (&raw const guarded::roce_verbs_guarded_end).addr();
-        if is_synchronous && (start..end).contains(&(*at as usize)) {
-            *at = guarded::roce_verbs_guarded_failed as *const () as i64;
+        if is_synchronous && (start..end).contains(&guarded::program_counter(thread)) {
+            let failed = guarded::roce_verbs_guarded_failed as *const ();
+            guarded::set_program_counter(thread, failed as usize);
             return;
         }
         let Some(place) = SIGNALS.iter().position(|it| *it == signal) else { return };
@@ -231,7 +229,7 @@ mod x86_64 {
         unsafe {
             real()(signal, &raw const default, ptr::null_mut());
             if !is_synchronous {
-                let (process, thread) = (libc::getpid(), libc::gettid());
+                let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
                 libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A card pins the pages of a region when it is registered. This stack copies, so a region whose
 //! memory the program has unmapped, protected or truncated since makes the copy fault. The
-//! functions of `guarded_x86_64.s` may fault at any instruction:
+//! functions of `guarded/x86_64.s` and `guarded/aarch64.s` may fault at any instruction:
 //! [`fault_handler`](super::fault_handler) sees the program counter between their two ends and lets
 //! them return 1.
 //!
@@ -19,58 +19,15 @@
 //! Measured by `cargo bench -p roce-verbs --bench copies`. A call of the kernel for suspicious
 //! regions alone needs a suspicion, and user space is told of no `munmap`.
 //!
-//! On other processors than x86-64 the copies are not guarded: a fault there ends the process as before.
+//! On other processors than x86-64 and arm64 the copies are not guarded: a fault there ends the process as
+//! before.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub(super) use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86_64::*;
-
-#[cfg(target_arch = "x86_64")]
-mod x86_64 {
-    core::arch::global_asm!(include_str!("guarded_x86_64.s"), options(raw));
-
-    // Of each function: see its comment in the assembly. What it returns is 0, or 1 after a fault.
-    unsafe extern "sysv64" {
-        pub(crate) safe static roce_verbs_guarded_start: u8;
-        pub(crate) safe static roce_verbs_guarded_end: u8;
-        pub(crate) fn roce_verbs_guarded_failed() -> u32;
-        pub(crate) fn roce_verbs_guarded_read(to: *mut u8, from: *const u8, len: usize) -> u32;
-        pub(crate) fn roce_verbs_guarded_read_vectors(
-            to: *mut u8,
-            from: *const u8,
-            len: usize,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_read_string(
-            to: *mut u8,
-            from: *const u8,
-            len: usize,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_write(to: *mut u8, from: *const u8, len: usize) -> u32;
-        pub(crate) fn roce_verbs_guarded_write_vectors(
-            to: *mut u8,
-            from: *const u8,
-            len: usize,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_write_string(
-            to: *mut u8,
-            from: *const u8,
-            len: usize,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_read_folded(
-            to: *mut u8,
-            from: *const u8,
-            len: usize,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_fetch_add(
-            word: *mut u64,
-            add: u64,
-            original: *mut u64,
-        ) -> u32;
-        pub(crate) fn roce_verbs_guarded_swap(word: *mut u64, new: u64, original: *mut u64) -> u32;
-        pub(crate) fn roce_verbs_guarded_compare_exchange(
-            word: *mut u64,
-            expected: u64,
-            new: u64,
-            original: *mut u64,
-        ) -> u32;
-    }
-}

@@ -32,7 +32,7 @@ mod copy;
 mod copy_crc;
 pub(crate) mod fault_handler;
 mod guarded;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod program_action;
 #[cfg(test)]
 mod tests;

@@ -169,7 +169,7 @@ fn a_reader_that_sees_the_last_byte_sees_the_whole_message() {
 }
 
 /// How a page goes that a region still names.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     /// It has no rights any more.
@@ -183,7 +183,7 @@ enum Loss {
     NoHugePage,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Loss {
     const ALL: [Self; 4] = [Self::Protected, Self::Replaced, Self::Truncated, Self::NoHugePage];
 
@@ -223,7 +223,7 @@ impl Loss {
 }
 
 /// Returns a file of `len` zeros without a name.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn file_of(len: usize) -> std::fs::File {
     use std::os::fd::FromRawFd;
     // SAFETY: the name ends with a zero; the descriptor is new.
@@ -237,13 +237,13 @@ fn file_of(len: usize) -> std::fs::File {
 }
 
 /// Takes all huge pages that the machine has free.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn take_free_huge_pages() -> Vec<Mapping> {
     let one = || Mapping::allocate(HUGE_PAGE, true).ok().filter(|it| it.pages() == Pages::Huge);
     std::iter::from_fn(one).collect()
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn an_access_to_a_page_that_is_not_present_fails_and_all_others_go_on() {
     let _taken = take_free_huge_pages();
@@ -279,7 +279,7 @@ fn an_access_to_a_page_that_is_not_present_fails_and_all_others_go_on() {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn a_page_that_may_only_be_read_is_read_and_cannot_be_written() {
     let mapping = Mapping::allocate(page_size(), false).unwrap();
@@ -298,7 +298,7 @@ fn a_page_that_may_only_be_read_is_read_and_cannot_be_written() {
     assert_eq!(seen, [5; 64]);
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn pages_that_the_program_has_given_back_are_zeros_again() {
     let mapping = Mapping::allocate(page_size(), false).unwrap();
@@ -311,7 +311,7 @@ fn pages_that_the_program_has_given_back_are_zeros_again() {
     assert_eq!(seen, [0; 64]);
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn the_whole_address_space_is_a_region_of_which_some_pages_are_present() {
     // SAFETY: only the bytes of `value` are written, and no reference to them exists meanwhile.
@@ -331,7 +331,7 @@ fn the_whole_address_space_is_a_region_of_which_some_pages_are_present() {
     assert!(!all.holds(usize::MAX, 1));
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn a_fault_of_a_thread_that_blocked_its_signal_before_it_used_an_engine_does_no_harm() {
     std::thread::spawn(|| {
