@@ -1,11 +1,12 @@
-//! `cargo xtask action`: runs the steps of `action.yml`, and of the workflows that `docs/ci` shows, in fresh
-//! Debian roots, as a GitHub runner would.
+//! `cargo xtask action`: runs the steps of `action.yml`, the workflows that `docs/ci` shows and the pods of
+//! `docs/kubernetes` in fresh Debian roots, as a GitHub runner or a container engine would.
 //!
 //! What a runner does with a composite action is little: inputs and their defaults, the variables of each
 //! step, and three files by which steps tell the next ones of variables, folders of programs and outputs.
 //! So this is a check of the files that users take, not of a copy of them.
 
 mod file;
+mod pods;
 mod runner;
 
 use std::fs;
@@ -91,6 +92,7 @@ pub(crate) fn run() -> Result<()> {
             job.follows(&workflow, &action)?;
             place.judge(example.file, User::Sudo, &job, example.shows)?;
         }
+        pods::judge(&root, &files)?;
     }
     Ok(())
 }

@@ -3,8 +3,20 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::stages::{Log, StageResult};
+use crate::stages::{Log, StageResult, Stages};
 use crate::{Result, workspace};
+
+/// Builds the book, and prints where it begins.
+///
+/// # Errors
+/// As [`stage`].
+pub(crate) fn run() -> Result<()> {
+    let mut stages = Stages::new(true, |_| "cargo xtask book".to_owned());
+    stages.run("book", stage);
+    stages.finish()?;
+    println!("{}", workspace::target().join("book/index.html").display());
+    Ok(())
+}
 
 /// Builds `book/` into `target/book`.
 ///

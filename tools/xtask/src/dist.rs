@@ -47,6 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Needs::of_all(&installation.libraries())?.check()?;
     let package = deb::build(&installation, &needs)?;
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
+    fs::write(folder.join("Containerfile.ci"), include_str!("dist/Containerfile.ci"))?;
     print_sizes(&folder, &installation, &package)?;
     if options.check { check::run(&package) } else { Ok(()) }
 }

@@ -89,8 +89,11 @@ enum Command {
     Cost,
     /// Lay out an installation in `target/dist`, with a Debian package and a Containerfile.
     Dist(dist::Options),
-    /// Run the steps of `action.yml`, and the workflows of `docs/ci`, in fresh Debian roots (as root).
+    /// Run the steps of `action.yml`, the workflows of `docs/ci` and the pods of `docs/kubernetes` in fresh
+    /// Debian roots (as root).
     Action,
+    /// Build the book of lessons as pages in `target/book`; installs mdBook below `target` if it is missing.
+    Book,
     /// Pack the crates that are published, and build each from its package alone.
     Package,
     /// Run the command that README.md shows, and draw its output into docs/allreduce.svg.
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Cost => cost::run(),
         Command::Dist(options) => dist::run(&options),
         Command::Action => action::run(),
+        Command::Book => book::run(),
         Command::Package => package::run(),
         Command::Picture => picture::run(),
         Command::Fuzz(options) => fuzz::run(&options),
