@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use roce_transport::{AsyncEvent, Completion, CqHandle, Instant, Observer};
+use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant, Observer};
 
 use crate::region::Region;
 
@@ -22,6 +22,12 @@ pub trait Consumer {
     /// Returns true if `poller` has a channel: its caller may wait for a report instead of polling.
     fn has_channel(poller: &Self::Queue) -> bool;
 
+    /// Returns the fault that a completion meets, before it is delivered to its queue.
+    #[inline]
+    fn fault_of(&mut self, _handle: CqHandle, _completion: &Completion) -> Option<CompletionFault> {
+        None
+    }
+
     /// Adds a completion to its queue, if that exists.
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed;
 
@@ -39,6 +45,15 @@ pub trait Consumer {
     /// Called in each round with work, before completions are delivered, after which the process may
     /// end. `counters` returns the present counters by name.
     fn publish_counters(&self, counters: impl FnOnce() -> Vec<(&'static str, u64)>);
+}
+
+/// A fault that a completion meets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompletionFault {
+    /// The status that it has then, and the counter of it; its queue pair fails.
+    pub status: Option<(CompletionStatus, &'static str)>,
+    /// The events that are raised before it is delivered.
+    pub events: Vec<AsyncEvent>,
 }
 
 /// The outcome of adding a completion.

@@ -11,6 +11,7 @@
 
 mod device_error;
 mod frame_sealer;
+mod induced_faults;
 mod link_pauses;
 mod management;
 mod management_calls;
@@ -23,9 +24,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use roce_io::FrameDevice;
-use roce_transport::{Completion, CqHandle, Endpoint, Instant};
+use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant};
 use roce_wire::{Qpn, Sealing};
 
+use self::induced_faults::{RAISED_EVENTS, inject};
 use self::link_pauses::LinkPauses;
 use self::management::{Management, ManagementParts};
 pub use self::management::{ManagementDestination, ManagementPort, StrayDatagram};
@@ -51,7 +53,7 @@ pub struct Engine<C: Consumer> {
     /// What completions and events go to.
     pub consumer: C,
     numbers: OwnNumbers,
-    /// Counters of drops outside the endpoint, by name.
+    /// Counters of drops outside the endpoint, and of faults of calls and completions, by name.
     drops: BTreeMap<&'static str, u64>,
     wire: Box<dyn FrameDevice>,
     lo: Option<Box<dyn FrameDevice>>,
@@ -145,6 +147,18 @@ impl<C: Consumer> Engine<C> {
             }
         }
         all
+    }
+
+    /// Raises an event with its consequences: see [`Endpoint::raise`]. It is delivered with the next
+    /// completions.
+    pub fn raise(&mut self, now: Instant, event: AsyncEvent) {
+        self.endpoint.raise(now, event);
+        self.count_fault(RAISED_EVENTS);
+    }
+
+    /// Counts a fault under a name, among the counters.
+    pub fn count_fault(&mut self, counter: &'static str) {
+        *self.drops.entry(counter).or_default() += 1;
     }
 
     /// Records the packets that faults hold back, before the devices are closed.
@@ -341,7 +355,7 @@ impl<C: Consumer> Engine<C> {
     ) -> RoundOutcome {
         let mut round = RoundOutcome::default();
         let is_held = self.held.is_some();
-        while let Some((handle, completion)) =
+        while let Some((handle, mut completion)) =
             self.held.take().or_else(|| self.endpoint.poll_completion())
         {
             if round.delivered == 0 && (is_held || self.policy.silent_reply.is_habit_known()) {
@@ -350,6 +364,9 @@ impl<C: Consumer> Engine<C> {
                     break;
                 }
                 self.policy.silent_reply.on_released();
+            }
+            if let Some(fault) = self.consumer.fault_of(handle, &completion) {
+                inject(&mut self.endpoint, &mut self.drops, now, fault, &mut completion);
             }
             self.policy.silent_reply.on_delivered(completion.qpn);
             round.delivered += 1;

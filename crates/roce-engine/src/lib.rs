@@ -39,7 +39,7 @@ mod revocable;
 mod route;
 mod window_table;
 
-pub use consumer::{Consumer, Pushed};
+pub use consumer::{CompletionFault, Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
 pub use engine::{
     Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome, StrayDatagram,

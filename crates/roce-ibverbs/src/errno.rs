@@ -41,6 +41,7 @@ pub(crate) fn code_of(result: Result<(), c_int>) -> c_int {
 pub(crate) fn of(error: &Error) -> c_int {
     match error {
         Error::Forked => EIO,
+        Error::Injected(fault) => fault.errno.code(),
         // As for a descriptor that was closed.
         Error::ShutDown => EBADF,
         Error::Attach(AttachError::TooManyGroups { .. } | AttachError::TooManyMembers { .. }) => {
@@ -65,6 +66,7 @@ pub(crate) fn of(error: &Error) -> c_int {
 pub(crate) fn of_post(error: &WrError) -> c_int {
     match error {
         WrError::Forked => EIO,
+        WrError::Injected(fault) => fault.errno.code(),
         WrError::Post(PostError::SendQueueFull { .. } | PostError::ReceiveQueueFull { .. }) => {
             ENOMEM
         }

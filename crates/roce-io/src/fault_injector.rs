@@ -1,15 +1,17 @@
 //! Drops, duplicates, delays, reorders, corrupts and marks packets.
 
 mod direction;
+mod log;
 mod report;
 mod script;
 mod text;
 
 use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
-use roce_wire::FaultRule;
+use roce_wire::{FaultRule, FaultSentence, VerbRule};
 
 use self::direction::FaultedDirection;
+pub use self::log::FaultLog;
 pub use self::report::FaultEvent;
 pub use self::script::FaultScript;
 pub use self::text::FaultTextError;
@@ -50,6 +52,8 @@ pub struct FaultConfig {
     /// Scripted faults. A packet that meets rules gets their faults, in their order, and no random
     /// ones.
     pub script: Vec<FaultRule>,
+    /// Scripted faults of verbs, which the layer above the devices injects.
+    pub verbs: Vec<VerbRule>,
     /// Rank that sends, for the script.
     pub rank: Option<u32>,
     /// Rank that sends what is received, where there are two, for the script.
@@ -71,12 +75,29 @@ impl Default for FaultConfig {
             inbound: FaultRates::default(),
             outbound: FaultRates::default(),
             script: Vec::new(),
+            verbs: Vec::new(),
             rank: None,
             peer_rank: None,
             log: None,
             max_delay: Duration::from_millis(5),
             max_reorder: 3,
             reorder_hold: Duration::from_millis(5),
+        }
+    }
+}
+
+impl FaultConfig {
+    /// Returns true if packets may meet faults.
+    pub fn has_packet_faults(&self) -> bool {
+        let none = FaultRates::default();
+        !self.script.is_empty() || self.inbound != none || self.outbound != none
+    }
+
+    /// Adds a scripted fault.
+    pub fn add(&mut self, sentence: FaultSentence) {
+        match sentence {
+            FaultSentence::Packets(rule) => self.script.push(rule),
+            FaultSentence::Verbs(rule) => self.verbs.push(rule),
         }
     }
 }

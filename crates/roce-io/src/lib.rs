@@ -51,7 +51,7 @@ pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError};
 pub use fault_injector::{
-    FaultConfig, FaultEvent, FaultInjector, FaultRates, FaultScript, FaultTextError,
+    FaultConfig, FaultEvent, FaultInjector, FaultLog, FaultRates, FaultScript, FaultTextError,
 };
 pub use filter::{Filter, QpnBlocks};
 pub use interfaces::{

@@ -112,3 +112,16 @@ value_table! {
     /// The name in `ibv_wc_opcode`, without `IBV_WC_`.
     name;
 }
+
+impl CompletionOperation {
+    /// Returns true if the request was a receive.
+    ///
+    /// ```
+    /// use roce_transport::CompletionOperation;
+    /// assert!(CompletionOperation::RecvWithImmediate.is_receive());
+    /// assert!(!CompletionOperation::Send.is_receive());
+    /// ```
+    pub const fn is_receive(self) -> bool {
+        matches!(self, Self::Recv | Self::RecvWithImmediate)
+    }
+}

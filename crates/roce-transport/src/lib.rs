@@ -60,7 +60,7 @@ pub use counters::Counters;
 pub use destination::Destination;
 pub use endpoint::{
     Endpoint, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram,
-    Transmit, TransmitLimits,
+    Transmit, TransmitLimits, WorkQueue,
 };
 pub use error::{ApiMisuse, AttachError, ModifyError, ModifySrqError, PostError};
 pub use event::{AsyncEvent, EventSource};

@@ -1,7 +1,7 @@
 //! Address handles: where datagrams go.
 
 use roce_transport::{Completion, CompletionStatus, PathAttributes, PdHandle};
-use roce_wire::GRH_LEN;
+use roce_wire::{GRH_LEN, VerbMoment};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -51,6 +51,7 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`Device::resolve`](crate::Device::resolve).
     pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle, Error> {
+        self.driver.check_verb(VerbMoment::CreateAh)?;
         AddressHandle::new(&self.driver, self.handle, vector)
     }
 
@@ -88,6 +89,7 @@ impl ProtectionDomain {
         completion: &Completion,
         grh: &[u8; GRH_LEN],
     ) -> Result<AddressHandle, Error> {
+        self.driver.check_verb(VerbMoment::CreateAh)?;
         AddressHandle::of_sender(&self.driver, self.handle, completion, grh)
     }
 }

@@ -16,7 +16,7 @@ use roce_io::{
 };
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
-use roce_wire::MacAddr;
+use roce_wire::{MacAddr, VerbMoment};
 
 use self::wrapping::{Wrapping, fault_script, open_capture};
 use crate::channel::CompletionChannel;
@@ -35,6 +35,7 @@ use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::shard_set::MAX_SHARDS;
 use crate::trace::TraceObserver;
+use crate::verb_faults::VerbFaults;
 
 /// An interface that carries RoCE, or could.
 #[derive(Clone, Debug)]
@@ -165,6 +166,9 @@ impl Device {
         if !(1..=MAX_SHARDS).contains(&config.shards) {
             return Err(Error::Shards { requested: config.shards, max: MAX_SHARDS });
         }
+        let faults = config.faults.as_ref();
+        let verb_faults = faults.and_then(|it| VerbFaults::of(it, config.faults_of_process));
+        verb_faults.as_ref().map_or(Ok(()), VerbFaults::check_open)?;
         let namespace = network_namespace();
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
@@ -177,7 +181,7 @@ impl Device {
             drop(open);
             return Self::context_of(driver);
         }
-        let driver = Arc::new(open_driver(interface, config)?);
+        let driver = Arc::new(open_driver(interface, config, verb_faults)?);
         exit::run_at_exit(stop_at_exit);
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
@@ -265,7 +269,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
-        self.driver().check_alive()?;
+        self.driver().check_verb(VerbMoment::AllocPd)?;
         let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
         Ok(ProtectionDomain::new(driver, events, PdHandle(self.next_handle())))
     }
@@ -282,7 +286,7 @@ impl Device {
         if capacity == 0 || capacity > MAX_CQE {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
-        self.driver().check_alive()?;
+        self.driver().check_verb(VerbMoment::CreateCq)?;
         let handle = CqHandle(self.next_handle());
         let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
         let queue =
@@ -297,7 +301,7 @@ impl Device {
     /// # Errors
     /// [`Error::System`] when the system has no descriptor left; [`Error::Forked`].
     pub fn create_completion_channel(&self) -> Result<CompletionChannel, Error> {
-        self.driver().check_alive()?;
+        self.driver().check_verb(VerbMoment::CreateCompChannel)?;
         CompletionChannel::new(Arc::clone(self.driver()))
     }
 
@@ -413,7 +417,10 @@ impl Device {
     /// Returns what happened of the scripted faults: of each rule the first sixteen events, then those
     /// whose number is a power of two.
     pub fn fault_events(&self) -> Vec<FaultEvent> {
-        self.driver.device().script.as_ref().map_or_else(Vec::new, FaultScript::events)
+        let device = self.driver.device();
+        let of_packets = device.script.as_ref().map_or_else(Vec::new, FaultScript::events);
+        let of_verbs = device.verb_faults.as_ref().map_or_else(Vec::new, VerbFaults::events);
+        [of_packets, of_verbs].concat()
     }
 
     /// Flushes the capture file, if there is one.
@@ -469,15 +476,24 @@ extern "C" fn stop_at_exit() {
 }
 
 /// Opens the sockets of a device and starts its threads.
-fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
+fn open_driver(
+    interface: &str,
+    config: DeviceConfig,
+    verb_faults: Option<VerbFaults>,
+) -> Result<Driver, Error> {
     let capture = config.capture.as_deref().map(open_capture).transpose()?;
-    let script = config.faults.as_ref().map(|faults| fault_script(faults, &config));
-    // Packets that are recorded or counted by rules of faults have one order.
-    let is_alone = capture.is_some() || script.is_some();
+    let of_packets = config.faults.as_ref().filter(|faults| faults.has_packet_faults());
+    let script = of_packets.map(|faults| fault_script(faults, &config));
+    // Packets and calls that are recorded or counted by rules of faults have one order.
+    let is_alone = capture.is_some() || script.is_some() || verb_faults.is_some();
     let limit = if is_alone { 1 } else { config.shards };
     let observer = TraceObserver::new(config.trace.clone());
     let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
-    let (engine, found) = open_engine(interface, 0, &wrapping, &observer)?;
+    let (mut engine, found) = open_engine(interface, 0, &wrapping, &observer)?;
+    if let Some(faults) = &verb_faults {
+        faults.count_openings(&mut engine);
+        engine.consumer.verb_faults = Some(faults.clone());
+    }
     let script = wrapping.script;
     let port_reservation = PortReservation::bind(&PortReservationConfig {
         whole_trains: found.kind.segments_in_software(),
@@ -489,6 +505,7 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         config,
         capture,
         script,
+        verb_faults,
         next_handle: AtomicU32::new(1),
         observer,
         _port_holder: port_reservation,

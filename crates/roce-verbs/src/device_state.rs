@@ -6,6 +6,7 @@ use roce_io::{CaptureFile, FaultScript, PortReservation};
 
 use crate::device_config::DeviceConfig;
 use crate::trace::TraceObserver;
+use crate::verb_faults::VerbFaults;
 
 /// The state of a device besides its engine.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub(crate) struct DeviceState {
     pub(crate) config: DeviceConfig,
     pub(crate) capture: Option<CaptureFile>,
     pub(crate) script: Option<FaultScript>,
+    pub(crate) verb_faults: Option<VerbFaults>,
     pub(crate) next_handle: AtomicU32,
     pub(crate) observer: TraceObserver,
     pub(crate) _port_holder: PortReservation,

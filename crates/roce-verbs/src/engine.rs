@@ -5,9 +5,9 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
-use roce_engine::{Consumer, KeyHasher, OwnNumbers, Pushed};
+use roce_engine::{CompletionFault, Consumer, KeyHasher, OwnNumbers, Pushed};
 use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
-use roce_wire::PathMtu;
+use roce_wire::{PathMtu, Qpn, VerbMoment};
 
 use crate::completion_queue;
 use crate::counter_file::{self, SharedCounterFile};
@@ -15,6 +15,7 @@ use crate::events::EventRouter;
 use crate::qpn_allocator::QpnAllocator;
 use crate::region::Mapping;
 use crate::trace::TraceObserver;
+use crate::verb_faults::{InjectedError, VerbFaults};
 
 /// The engine of a shard.
 pub(crate) type Engine = roce_engine::Engine<Objects>;
@@ -33,6 +34,8 @@ pub(crate) struct Objects {
     pub(crate) numbers: QpnAllocator,
     /// File to which each round with work publishes the counters.
     pub(crate) counter_file: Option<SharedCounterFile>,
+    /// Faults of calls and completions.
+    pub(crate) verb_faults: Option<VerbFaults>,
 }
 
 /// Sets the packet filters of the devices to the present queue pair numbers.
@@ -44,6 +47,23 @@ pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
     let multicast = engine.endpoint.has_groups();
     engine.set_numbers(OwnNumbers { blocks, general_services, multicast })
+}
+
+/// Counts the post of a request, if calls meet faults.
+///
+/// # Errors
+/// [`InjectedError`].
+#[inline]
+pub(crate) fn check_post(
+    engine: &mut Engine,
+    now: Instant,
+    verb: VerbMoment,
+    qpn: Option<Qpn>,
+) -> Result<(), InjectedError> {
+    match engine.consumer.verb_faults.clone() {
+        None => Ok(()),
+        Some(faults) => faults.check_call(engine, now, verb, qpn),
+    }
 }
 
 /// Tells the agent of connection management the addresses and the path MTU of its device.
@@ -100,6 +120,11 @@ impl Consumer for Objects {
 
     fn has_channel(poller: &completion_queue::Inner) -> bool {
         poller.has_channel()
+    }
+
+    #[inline]
+    fn fault_of(&mut self, handle: CqHandle, completion: &Completion) -> Option<CompletionFault> {
+        self.verb_faults.as_ref()?.fault_of(handle, completion)
     }
 
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {

@@ -10,6 +10,7 @@ use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
 use crate::thread_placement::ThreadPlacementError;
+use crate::verb_faults::InjectedError;
 
 /// An error of a verb.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +210,9 @@ pub enum Error {
     /// The completion queue has no channel, or another one.
     #[error("the completion queue does not report on this channel; create it with the channel")]
     NoChannel,
+    /// A scripted fault says so.
+    #[error(transparent)]
+    Injected(#[from] InjectedError),
     /// Objects of two devices in one call.
     #[error("the objects belong to different devices; make them all from one Device")]
     OtherDevice,
@@ -258,6 +262,9 @@ pub enum WrError {
     /// The interface carries no path MTU, so that a datagram has no length.
     #[error("the interface's MTU is too small for any path MTU; raise it")]
     NoPathMtu,
+    /// A scripted fault says so.
+    #[error(transparent)]
+    Injected(#[from] InjectedError),
     /// The whole queue; see [`Error::Forked`].
     #[error("this queue was made before fork; open the device again in the child process")]
     Forked,

@@ -102,6 +102,7 @@ mod shared_receive_queue;
 mod thread_placement;
 mod thread_wait;
 mod trace;
+mod verb_faults;
 
 pub use address_handle::AddressHandle;
 pub use channel::CompletionChannel;
@@ -128,6 +129,7 @@ pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use thread_wait::YieldPolicy;
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
+pub use verb_faults::InjectedError;
 
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_io::{
@@ -145,8 +147,8 @@ pub use roce_transport::{
     SrqAttributes, SrqHandle, SrqInfo, WindowBinding, WrData,
 };
 pub use roce_wire::{
-    FaultRule, Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn,
-    RnrTimer,
+    Errno, FaultRule, FaultSentence, Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode,
+    PathMtu, Psn, Qpn, RnrTimer, VerbRule,
 };
 
 /// The example of README.md.

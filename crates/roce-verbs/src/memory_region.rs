@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use roce_engine::{Region, Registration};
 use roce_transport::{Access, AccessFlags, MemoryFault, Sge};
+use roce_wire::VerbMoment;
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -377,6 +378,7 @@ impl ProtectionDomain {
         access: AccessFlags,
         options: RegisterOptions,
     ) -> Result<MemoryRegion, Error> {
+        self.driver.check_verb(VerbMoment::RegMr)?;
         let registration = Registration {
             pd: self.handle,
             access,

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use roce_engine::WindowType;
 use roce_transport::{AccessFlags, WindowBinding};
+use roce_wire::VerbMoment;
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -80,6 +81,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`Error::TooManyWindows`] beyond 2^19 of a device; [`Error::Forked`].
     pub fn alloc_window(&self, window_type: WindowType) -> Result<MemoryWindow, Error> {
+        self.driver.check_verb(VerbMoment::AllocMw)?;
         let driver = Arc::clone(&self.driver);
         let key = driver.engine()?.memory.alloc_window(self.handle, window_type, fork::random);
         let number = key.ok_or(Error::TooManyWindows)? >> 8;

@@ -2,10 +2,10 @@
 
 use roce_engine::policy::Posted;
 use roce_transport::{Destination, InlineData, Instant, SendWr};
-use roce_wire::Qpn;
+use roce_wire::{Qpn, VerbMoment};
 
 use crate::address_handle::AddressHandle;
-use crate::engine::Engine;
+use crate::engine::{Engine, check_post};
 use crate::error::{BadWr, WrError};
 use crate::queue_pair::QueuePair;
 
@@ -145,6 +145,9 @@ impl QueuePair {
             let mut posted = Count::default();
             let mut post_all = || {
                 for (index, work) in requests.iter().enumerate() {
+                    let verb = VerbMoment::PostSend;
+                    check_post(engine, now, verb, Some(self.number))
+                        .map_err(|fault| BadWr { index, source: fault.into() })?;
                     let to = to(index).map_err(|source| BadWr { index, source })?;
                     let checked = engine.endpoint.check_send(self.number, work, to.as_ref(), index);
                     checked.map_err(|refused| BadWr { index, source: refused.into() })?;
@@ -179,7 +182,10 @@ impl QueuePair {
             let mut buffers = InlineBuffers { engine, queue_pair: self.number };
             // In a loop, to move the requests fewer times.
             while let Some(work) = next(&mut buffers) {
-                match post(buffers.engine, now, work) {
+                let admitted =
+                    check_post(buffers.engine, now, VerbMoment::PostSend, Some(self.number));
+                match admitted.map_err(WrError::from).and_then(|()| post(buffers.engine, now, work))
+                {
                     Ok(count) => posted.add(count),
                     Err(source) => {
                         return (Err(BadWr { index: posted.requests as usize, source }), posted);

@@ -10,7 +10,7 @@ use roce_transport::{
     ApiMisuse, EventSource, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState,
     RecvWr, Service,
 };
-use roce_wire::{Psn, Qpn};
+use roce_wire::{Psn, Qpn, VerbMoment};
 
 use crate::completion_queue::CompletionQueue;
 use crate::driver::{Driver, QueuePairRunCell, Shard};
@@ -262,6 +262,7 @@ impl QueuePairBuilder {
         if !is_ours {
             return Err(Error::OtherDevice);
         }
+        self.driver.check_verb(VerbMoment::CreateQp)?;
         // As the shared receive queue is part of an engine, its queue pairs are in the same.
         let shard = match &self.srq {
             Some(srq) => srq.shard(),
@@ -307,6 +308,9 @@ impl QueuePairBuilder {
                     self.driver.give_general_services_back();
                 }
                 return Err(error);
+            }
+            if let Some(faults) = &engine.consumer.verb_faults {
+                faults.note_queue_pair(allocated.qpn);
             }
             engine.consumer.events.add(EventSource::QueuePair(allocated.qpn), self.events);
             for queue in &self.queues {
@@ -469,6 +473,9 @@ impl QueuePair {
         // Nothing takes the path meanwhile.
         let paths = attributes.path.map(|_| self.driver.paths()).transpose()?;
         self.shard.with_engine(|engine, now| {
+            if let Some(faults) = engine.consumer.verb_faults.clone() {
+                faults.check_call(engine, now, VerbMoment::ModifyQp, Some(self.number))?;
+            }
             if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
                 return Err(Error::NoSuchPath);
             }
@@ -525,10 +532,10 @@ impl QueuePair {
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
         let posted = self.shard.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
-                engine
-                    .endpoint
-                    .post_recv(now, self.number, work)
-                    .map_err(|refused| BadWr { index, source: refused.into() })
+                engine::check_post(engine, now, VerbMoment::PostRecv, Some(self.number))
+                    .map_err(WrError::from)
+                    .and_then(|()| Ok(engine.endpoint.post_recv(now, self.number, work)?))
+                    .map_err(|source| BadWr { index, source })
             })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use roce_transport::{EventSource, RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
+use roce_wire::VerbMoment;
 
 use crate::driver::{Driver, Shard};
+use crate::engine::check_post;
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::protection_domain::ProtectionDomain;
@@ -73,7 +75,7 @@ impl SharedReceiveQueue {
         events: &Arc<EventQueue>,
         init: SrqInit,
     ) -> Result<Self, Error> {
-        driver.check_alive()?;
+        driver.check_verb(VerbMoment::CreateSrq)?;
         let shard = Arc::clone(driver.shard_of_next_receive_queue());
         let (handle, local) = {
             let mut engine = shard.engine()?;
@@ -113,10 +115,10 @@ impl SharedReceiveQueue {
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
         let posted = self.0.shard.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
-                engine
-                    .endpoint
-                    .post_srq_recv(now, self.0.local, work)
-                    .map_err(|refused| BadWr { index, source: refused.into() })
+                check_post(engine, now, VerbMoment::PostSrqRecv, None)
+                    .map_err(WrError::from)
+                    .and_then(|()| Ok(engine.endpoint.post_srq_recv(now, self.0.local, work)?))
+                    .map_err(|source| BadWr { index, source })
             })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))

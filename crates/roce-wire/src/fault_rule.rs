@@ -12,7 +12,7 @@ use core::time::Duration;
 
 pub use self::facts::{PacketFacts, Sender};
 pub use self::packet_kind::PacketKind;
-pub use self::text::FaultRuleError;
+use crate::sentence::Which;
 
 /// A fault and the packets that meet it.
 ///
@@ -71,15 +71,6 @@ pub struct PacketSelector {
     pub rank: Option<u32>,
 }
 
-/// Which of the packets of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Which {
-    /// These, from 1, both included.
-    Range(u64, u64),
-    /// Every one whose number is divisible by this; 1 is every packet.
-    Every(u64),
-}
-
 /// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -126,10 +117,7 @@ impl RuleCounter {
             return false;
         }
         self.seen += 1;
-        match which {
-            Which::Range(first, last) => (first..=last).contains(&self.seen),
-            Which::Every(step) => self.seen.is_multiple_of(step),
-        }
+        which.includes(self.seen)
     }
 
     /// Returns how many packets were counted.

@@ -153,7 +153,7 @@ fn run_rank(
         )));
     }
     // What other ranks send is not known here.
-    faults.finish(|rule| rule.packets.rank == Some(assignment.rank))
+    faults.finish(|rule| rule.rank() == Some(assignment.rank))
 }
 
 /// Runs the measurement of a rank. Rank 0 gets the number of wrong elements.

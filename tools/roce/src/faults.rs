@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use clap::Args;
-use roce_verbs::{FaultConfig, FaultRates, FaultRule};
+use roce_verbs::{FaultConfig, FaultRates, FaultRule, FaultSentence};
 use serde::Deserialize;
 
 use crate::error::{CliError, Result};
@@ -48,10 +48,11 @@ pub(crate) struct Faults {
     /// Random seed; the same seed decides the same for the same packets of a queue pair
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::parse)]
     pub(crate) seed: u64,
-    /// A fault of certain packets, such as 'drop request 3 of queue pair 2'; repeat it for several.
-    /// The command fails if one of them never happens (docs/run.md)
-    #[arg(long, value_name = "SENTENCE", value_parser = parse_rule)]
-    pub(crate) fault: Vec<FaultRule>,
+    /// A fault of certain packets or calls, such as 'drop request 3 of queue pair 2', 'fail post-send 3
+    /// with ENOMEM' or 'fail completion 5 with retry-exceeded'; repeat it for several. The command fails
+    /// if one of them never happens (docs/run.md)
+    #[arg(long, value_name = "SENTENCE", value_parser = parse_sentence)]
+    pub(crate) fault: Vec<FaultSentence>,
     /// A TOML file with such sentences: faults = ["drop request 3", …]
     #[arg(long, value_name = "FILE", value_parser = ScriptFile::read)]
     pub(crate) faults: Option<ScriptFile>,
@@ -59,7 +60,7 @@ pub(crate) struct Faults {
 
 /// The sentences of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ScriptFile(Vec<FaultRule>);
+pub(crate) struct ScriptFile(Vec<FaultSentence>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,18 +80,18 @@ impl ScriptFile {
             return Err("it has no sentence: write faults = [\"drop request 3\", …]".to_owned());
         }
         let rule =
-            |text: &String| parse_rule(text).map_err(|error| format!("in {text:?}: {error}"));
+            |text: &String| parse_sentence(text).map_err(|error| format!("in {text:?}: {error}"));
         Ok(Self(data.faults.iter().map(rule).collect::<Result<_, _>>()?))
     }
 }
 
-fn parse_rule(text: &str) -> Result<FaultRule, String> {
-    FaultRule::parse(text).map_err(|error| error.to_string())
+fn parse_sentence(text: &str) -> Result<FaultSentence, String> {
+    FaultSentence::parse(text).map_err(|error| error.to_string())
 }
 
 /// Parses a time as the sentences have it.
 fn parse_time(text: &str) -> Result<Duration, String> {
-    match parse_rule(&format!("delay packet 1 by {text}")) {
+    match FaultRule::parse(&format!("delay packet 1 by {text}")) {
         Ok(FaultRule { action: roce_wire::FaultAction::Delay(time), .. }) => Ok(time),
         _ => Err("use a time such as 100us, 5ms or 2s".to_owned()),
     }
@@ -102,24 +103,28 @@ impl Faults {
         rates != FaultRates::default() || !self.script().is_empty()
     }
 
-    /// Returns the scripted faults, those of the file first.
-    pub(crate) fn script(&self) -> Vec<FaultRule> {
+    /// Returns the scripted faults in the order of their numbers: those of packets before those of
+    /// verbs, and of each kind those of the file first.
+    pub(crate) fn script(&self) -> Vec<FaultSentence> {
         let of_file = self.faults.iter().flat_map(|file| &file.0);
-        of_file.chain(&self.fault).copied().collect()
+        let mut script: Vec<_> = of_file.chain(&self.fault).copied().collect();
+        script.sort_by_key(|sentence| matches!(sentence, FaultSentence::Verbs(_)));
+        script
     }
 
     /// Returns the faults on packets of both directions. Of the two ends of a private network that
     /// is the client, rank 1.
     pub(crate) fn config(&self) -> FaultConfig {
         let rates = self.rates();
-        FaultConfig {
+        let mut config = FaultConfig {
             seed: self.seed,
             inbound: rates,
             outbound: rates,
-            script: self.script(),
             max_delay: self.max_delay,
             ..FaultConfig::default()
-        }
+        };
+        self.script().into_iter().for_each(|sentence| config.add(sentence));
+        config
     }
 
     /// Returns the faults of one of many ranks, with a seed of its own.
@@ -135,10 +140,11 @@ impl Faults {
 
     /// Refuses rules that name a rank beyond those of the command; `None` where it has none.
     pub(crate) fn check_ranks(&self, ranks: Option<u32>) -> Result {
-        let wrong = self.script().into_iter().find(|rule| {
-            rule.packets.rank.is_some_and(|rank| ranks.is_none_or(|ranks| rank >= ranks))
-        });
-        let told = |rule: FaultRule| match ranks {
+        let wrong = self
+            .script()
+            .into_iter()
+            .find(|rule| rule.rank().is_some_and(|rank| ranks.is_none_or(|ranks| rank >= ranks)));
+        let told = |rule: FaultSentence| match ranks {
             None => format!("{:?}: there are no ranks without --local", rule.to_string()),
             Some(ranks) => format!("{:?}: the ranks are 0 to {}", rule.to_string(), ranks - 1),
         };
@@ -176,6 +182,8 @@ mod tests {
         assert_eq!(file.0[1].to_string(), "delay ack 1 by 5ms");
         let error = ScriptFile::parse("faults = ['drop reqest 3']").unwrap_err();
         assert!(error.contains("in \"drop reqest 3\": \"reqest\" where"), "{error}");
+        let error = ScriptFile::parse("faults = ['lose request 3']").unwrap_err();
+        assert!(error.contains("mark, fail or raise"), "{error}");
         assert!(ScriptFile::parse("fault = []").unwrap_err().contains("fault"));
         assert!(ScriptFile::parse("faults = []").unwrap_err().contains("no sentence"));
     }

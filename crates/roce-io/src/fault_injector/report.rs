@@ -2,10 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-/// A packet that met a rule of the script.
+/// A packet, a call or a completion that met a rule of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultEvent {
-    /// Place of the rule in [`FaultConfig::script`](super::FaultConfig::script), from 0.
+    /// Place of the rule, from 0: in [`FaultConfig::script`](super::FaultConfig::script), or in
+    /// [`FaultConfig::verbs`](super::FaultConfig::verbs), whose rules are counted behind those.
     pub rule: usize,
     /// Number of the event among those of the rule in its process, from 1; events with an
     /// [obstacle](Self::obstacle) are counted apart.
@@ -16,18 +17,18 @@ pub struct FaultEvent {
     pub process: u32,
     /// Its rank, where there are ranks.
     pub rank: Option<u32>,
-    /// The packet, in words.
-    pub packet: String,
-    /// Why the fault has left the packet as it was, if it has.
+    /// The packet, call or completion, in words.
+    pub subject: String,
+    /// Why the fault has left it as it was, if it has.
     pub obstacle: Option<String>,
 }
 
 impl fmt::Display for FaultEvent {
     /// Writes the line of a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, number, time, process, rank, packet, obstacle } = self;
+        let Self { rule, number, time, process, rank, subject, obstacle } = self;
         let rank = rank.map_or("-".to_owned(), |rank| rank.to_string());
-        write!(f, "{rule}\t{number}\t{}\t{process}\t{rank}\t{packet}", time.as_nanos())?;
+        write!(f, "{rule}\t{number}\t{}\t{process}\t{rank}\t{subject}", time.as_nanos())?;
         obstacle.iter().try_for_each(|obstacle| write!(f, "\t{obstacle}"))
     }
 }
@@ -51,11 +52,11 @@ impl FaultEvent {
             "-" => None,
             rank => Some(rank.parse().ok()?),
         };
-        let packet = parts.next()?.to_owned();
+        let subject = parts.next()?.to_owned();
         let obstacle = parts.next().map(str::to_owned);
         // A program may write what it likes, and this goes to a terminal.
-        let mut texts = std::iter::once(&packet).chain(&obstacle);
+        let mut texts = std::iter::once(&subject).chain(&obstacle);
         let is_plain = texts.all(|text| !text.chars().any(char::is_control));
-        is_plain.then_some(Self { rule, number, time, process, rank, packet, obstacle })
+        is_plain.then_some(Self { rule, number, time, process, rank, subject, obstacle })
     }
 }

@@ -2,11 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions},
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
 };
 
 use rand::{SeedableRng, rngs::StdRng};
@@ -15,12 +11,9 @@ use roce_wire::{
     Sender,
 };
 
-use super::{FaultConfig, FaultEvent};
+use super::{FaultConfig, FaultEvent, FaultLog};
 use crate::device::Direction;
 
-/// Most events of one rule that are kept and written one by one; later ones are where their number is a
-/// power of two.
-const MAX_EVENTS: u64 = 16;
 /// Most queue pairs of one direction that are told from one another; further ones have no number.
 const MAX_SENDERS: usize = 1 << 20;
 
@@ -39,20 +32,13 @@ impl FaultScript {
     /// Begins before the first packet.
     pub fn new(config: &FaultConfig) -> Self {
         let rules = config.script.iter().map(|rule| Rule::new(*rule)).collect();
-        let log = config.log.as_ref().and_then(|path| {
-            let mut options = OpenOptions::new();
-            // The command that waits for the report has made the file.
-            options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            options.open(path).ok()
-        });
         let state = State {
             rules,
             seed: config.seed,
             ranks: [config.peer_rank, config.rank],
             numbers: Default::default(),
             generators: HashMap::new(),
-            events: Vec::new(),
-            log,
+            log: FaultLog::open(config.log.as_deref(), config.rank),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -60,7 +46,7 @@ impl FaultScript {
     /// Returns what happened in this process so far: of each rule the first sixteen events, then those
     /// whose number is a power of two.
     pub fn events(&self) -> Vec<FaultEvent> {
-        self.lock().events.clone()
+        self.lock().log.events().to_vec()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -78,8 +64,7 @@ pub(super) struct State {
     /// Numbers of the senders of received and of sent packets.
     numbers: [HashMap<Sender, u32>; 2],
     generators: HashMap<Stream, StdRng>,
-    events: Vec<FaultEvent>,
-    log: Option<File>,
+    log: FaultLog,
 }
 
 #[derive(Debug)]
@@ -187,26 +172,7 @@ impl State {
         let state = &mut self.rules[rule];
         let count = if obstacle.is_some() { &mut state.hindered } else { &mut state.happened };
         *count += 1;
-        let number = *count;
-        if number > MAX_EVENTS && !number.is_power_of_two() {
-            return;
-        }
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let event = FaultEvent {
-            rule,
-            number,
-            time,
-            process: std::process::id(),
-            rank: self.ranks[1],
-            packet: describe(&admitted.seen),
-            obstacle,
-        };
-        if let Some(log) = &mut self.log {
-            // One call, so that lines of several processes stay whole. Without the report the faults
-            // happen all the same.
-            let _written = log.write_all(format!("{event}\n").as_bytes());
-        }
-        self.events.push(event);
+        self.log.note(rule, *count, || describe(&admitted.seen), obstacle);
     }
 }
 

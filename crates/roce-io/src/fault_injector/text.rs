@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use roce_wire::FaultRule;
+use roce_wire::FaultSentence;
 
 use super::{FaultConfig, FaultRates};
 
@@ -16,7 +16,7 @@ pub enum FaultTextError {
     #[error(
         "{0:?} is no fault; use loss=P, duplicate=P, delay=P, reorder=P, corrupt=P, mark=P (P from 0 to \
          1), max-delay=NANOSECONDS, seed=N, rank=N, direction=in, out or both, or sentences such as \
-         \"drop request 3\", separated by commas"
+         \"drop request 3\" or \"fail post-send 3 with ENOMEM\", separated by commas"
     )]
     Part(String),
     /// A sentence that is no rule.
@@ -51,7 +51,8 @@ impl fmt::Display for FaultConfig {
         if let Some(rank) = self.rank {
             write!(f, ",rank={rank}")?;
         }
-        self.script.iter().try_for_each(|rule| write!(f, ",{rule}"))
+        self.script.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
+        self.verbs.iter().try_for_each(|rule| write!(f, ",{rule}"))
     }
 }
 
@@ -74,7 +75,7 @@ impl FromStr for FaultConfig {
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let refused = || FaultTextError::Part(part.to_owned());
             let Some((name, value)) = part.split_once('=') else {
-                config.script.push(parse_rule(part)?);
+                config.add(parse_sentence(part)?);
                 continue;
             };
             let rate = || {
@@ -115,13 +116,15 @@ impl FromStr for FaultConfig {
     }
 }
 
-fn parse_rule(text: &str) -> Result<FaultRule, FaultTextError> {
-    FaultRule::parse(text)
+fn parse_sentence(text: &str) -> Result<FaultSentence, FaultTextError> {
+    FaultSentence::parse(text)
         .map_err(|error| FaultTextError::Rule { rule: text.to_owned(), error: error.to_string() })
 }
 
 #[cfg(test)]
 mod tests {
+    use roce_wire::{FaultRule, VerbRule};
+
     use super::*;
 
     #[test]
@@ -129,12 +132,14 @@ mod tests {
         let rates = FaultRates { drop: 0.01, delay: 0.5, mark: 0.25, ..FaultRates::default() };
         let rules = ["drop request 3 of queue pair 2", "delay every 2nd ack of rank 1 by 5ms"];
         let script: Vec<_> = rules.map(|rule| FaultRule::parse(rule).unwrap()).into();
+        let verbs = vec![VerbRule::parse("fail every 2nd post-send with EAGAIN").unwrap()];
         for (inbound, outbound) in [(rates, rates), (rates, FaultRates::default())] {
             let faults = FaultConfig {
                 seed: u64::MAX,
                 inbound,
                 outbound,
                 script: script.clone(),
+                verbs: verbs.clone(),
                 rank: Some(1),
                 max_delay: Duration::from_millis(20),
                 ..FaultConfig::default()

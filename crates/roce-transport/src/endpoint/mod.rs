@@ -1,6 +1,7 @@
 //! All queue pairs of a device, and the interface of the driver.
 
 mod frame_cost;
+mod induced_failure;
 mod management;
 mod management_queue;
 mod multicast;
@@ -19,6 +20,7 @@ pub(crate) mod timer_queue;
 mod transmit;
 mod wait_queue;
 
+pub use induced_failure::WorkQueue;
 pub use management_queue::{MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram};
 pub use multicast_groups::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 pub use transmit::{Transmit, TransmitLimits};

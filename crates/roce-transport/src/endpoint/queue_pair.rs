@@ -229,6 +229,15 @@ impl QueuePair {
         }
     }
 
+    /// As after a local error of a request of the send queue: UC and UD go on receiving.
+    pub(super) fn handle_send_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        match self {
+            Self::Uc(uc) if uc.base.context().state.is_sending() => uc.base.fail_send(None, cx),
+            Self::Ud(ud) if ud.base.context().state.is_sending() => ud.handle_send_failure(cx),
+            _ => self.handle_failure(cx),
+        }
+    }
+
     /// Writes one train; see [`RcQueuePair::transmit`].
     #[inline]
     pub(super) fn transmit<O: Observer>(

@@ -3,6 +3,7 @@
 
 mod congestion;
 mod delayed_ack;
+mod induced_failure;
 mod management;
 mod nak_flood;
 mod owed_ack;

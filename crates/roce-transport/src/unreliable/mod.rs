@@ -111,15 +111,20 @@ impl Unreliable {
         self.receives.post(work, held, &self.qp, cx)
     }
 
-    /// The request in front fails with `status`: sending stops, receiving goes on.
+    /// The request in front fails with `status`, or is flushed without one: sending stops, receiving
+    /// goes on.
     //= rule qp-send-queue-error: InfiniBand 10.3.1
     //# A local error of a request of UC or UD flushes the send queue and takes it to SQE; receiving
     //# goes on, and a move to RTS starts it again.
-    fn fail_send<O: Observer>(&mut self, status: CompletionStatus, cx: &mut Context<'_, O>) {
-        let is_protection = status == CompletionStatus::LocalProtectionError;
+    pub(crate) fn fail_send<O: Observer>(
+        &mut self,
+        status: Option<CompletionStatus>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let is_protection = status == Some(CompletionStatus::LocalProtectionError);
         cx.counters().local_protection_err += u64::from(is_protection);
         self.qp.set_state(QpState::SendQueueError, cx);
-        self.sender.flush(Some(status), &self.qp, cx);
+        self.sender.flush(status, &self.qp, cx);
     }
 
     /// Goes to ERROR and flushes what is posted.

@@ -124,7 +124,7 @@ impl UcQueuePair {
         }
         sender.on_train(train.len(), max_rate, qp, cx);
         if let Some(status) = failed {
-            self.base.fail_send(status, cx);
+            self.base.fail_send(Some(status), cx);
         }
     }
 

@@ -123,7 +123,7 @@ impl UdQueuePair {
                 }
                 Some(false) => break,
                 None => {
-                    self.base.fail_send(CompletionStatus::LocalProtectionError, cx);
+                    self.base.fail_send(Some(CompletionStatus::LocalProtectionError), cx);
                     self.destinations.clear();
                 }
             }
@@ -233,6 +233,12 @@ impl UdQueuePair {
     /// The queue pair failed for an external reason, or names memory that may not be used.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         self.base.fail(cx);
+        self.destinations.clear();
+    }
+
+    /// Sending failed for an external reason; receiving goes on.
+    pub(crate) fn handle_send_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        self.base.fail_send(None, cx);
         self.destinations.clear();
     }
 

@@ -84,6 +84,7 @@ use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
 use roce_io::MulticastMembership;
 use roce_transport::PathHandle;
+use roce_wire::VerbMoment;
 
 use self::common::Common;
 use self::counter_publisher::CounterPublisher;
@@ -185,6 +186,18 @@ impl Driver {
     /// [`Error::Forked`].
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         if self.shards.common.generation.is_current() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// Counts a call of this device, if calls meet faults.
+    ///
+    /// # Errors
+    /// [`Error::Injected`]; [`Error::Forked`].
+    pub(crate) fn check_verb(&self, verb: VerbMoment) -> Result<(), Error> {
+        self.check_alive()?;
+        let Some(faults) = &self.device.verb_faults else { return Ok(()) };
+        let checked =
+            self.first().with_engine(|engine, now| faults.check_call(engine, now, verb, None))?;
+        Ok(checked?)
     }
 
     /// Returns the first shard, which knows regions, paths and addresses as all others do.

@@ -4,6 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Which;
 use crate::management::{CmAttribute, CmDatagram, CmMessage, Dreq, SidrReq};
 use crate::{Bth, Deth, Headers, KnownOpcode, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
@@ -95,6 +96,7 @@ fn a_sentence_may_be_written_in_more_than_one_way() {
         ("drop requests 3 to 5", "drop request 3 to 5"),
         ("drop every 1st ack", "drop every ack"),
         ("drop sent every 2nd ack", "drop every 2nd sent ack"),
+        ("drop acks 3 to 18446744073709551615", "drop ack from 3"),
         ("hold sends 1 to 2 behind 1 packet", "hold send 1 to 2 behind 1 packets"),
         ("delay ack 1 by 5000us", "delay ack 1 by 5ms"),
         ("drop packet 1 of rank 0 of queue pair 2", "drop packet 1 of queue pair 2 of rank 0"),

@@ -4,38 +4,19 @@
 //! rule      = "drop" packets | "duplicate" packets ["after" time] | "mark" packets
 //!           | "damage" ["bit" number "of"] packets | "delay" packets "by" time
 //!           | "hold" packets ("behind" number ["packets"] | "until" packets)
-//! packets   = [way] (kind number ["to" number] | "every" [nth] [way] kind)
-//!             {"of" ("queue pair" number | "rank" number)}
-//! way       = "sent" | "received"
-//! nth       = number ("st" | "nd" | "rd" | "th"); time = number ("ns" | "us" | "ms" | "s")
+//! packets   = [way] (kind range | "every" [nth] [way] kind) owner
+//! way       = "sent" | "received"; time = number ("ns" | "us" | "ms" | "s")
 //! ```
+//!
+//! `range`, `nth` and `owner` are those of all [sentences](crate::sentence).
 
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 
-use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector, Which};
+use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector};
 use crate::KnownOpcode;
 use crate::management::CmAttribute;
-
-/// A sentence that is no rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} where {expected} is expected; such as \"drop request 3 of queue pair 2\"", Found(self.word))]
-pub struct FaultRuleError<'a> {
-    /// The first word that is wrong; empty at the end of the sentence.
-    pub word: &'a str,
-    /// What may stand there.
-    pub expected: &'static str,
-}
-
-struct Found<'a>(&'a str);
-
-impl Display for Found<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { f.write_str("the end") } else { write!(f, "{:?}", self.0) }
-    }
-}
-
-type Result<'a, T> = core::result::Result<T, FaultRuleError<'a>>;
+use crate::sentence::{FaultRuleError, Owner, Result, Which, Words, is_name};
 
 impl FaultRule {
     /// Parses a sentence.
@@ -43,47 +24,14 @@ impl FaultRule {
     /// # Errors
     /// [`FaultRuleError`] with the first word that is wrong.
     pub fn parse(text: &str) -> Result<'_, Self> {
-        let mut words = Words { rest: text };
+        let mut words = Words::of(text);
         let rule = words.rule()?;
-        match words.next() {
-            "" => Ok(rule),
-            word => Err(FaultRuleError { word, expected: "the end, or \"of\"" }),
-        }
+        words.end()?;
+        Ok(rule)
     }
-}
-
-/// The words of a sentence that are left.
-struct Words<'a> {
-    rest: &'a str,
 }
 
 impl<'a> Words<'a> {
-    fn peek(&self) -> &'a str {
-        self.rest.split_whitespace().next().unwrap_or_default()
-    }
-
-    /// Takes the next word; empty at the end.
-    fn next(&mut self) -> &'a str {
-        let word = self.peek();
-        self.rest = self.rest.trim_start().get(word.len()..).unwrap_or_default();
-        word
-    }
-
-    fn takes(&mut self, word: &str) -> bool {
-        let is_next = self.peek() == word;
-        if is_next {
-            self.next();
-        }
-        is_next
-    }
-
-    fn need(&mut self, wanted: &str, expected: &'static str) -> Result<'a, ()> {
-        match self.next() {
-            word if word == wanted => Ok(()),
-            word => Err(FaultRuleError { word, expected }),
-        }
-    }
-
     fn rule(&mut self) -> Result<'a, FaultRule> {
         let verb = self.next();
         let (action, packets) = match verb {
@@ -138,26 +86,10 @@ impl<'a> Words<'a> {
             direction = direction.or_else(|| self.direction());
             (self.kind()?, Which::Every(step))
         } else {
-            let kind = self.kind()?;
-            let first: u64 = self.number(1)?;
-            let last = if self.takes("to") { self.last_from(first)? } else { first };
-            (kind, Which::Range(first, last))
+            (self.kind()?, self.range()?)
         };
-        let mut selector = PacketSelector { kind, which, direction, queue_pair: None, rank: None };
-        while self.takes("of") {
-            match self.next() {
-                "queue" if selector.queue_pair.is_none() => {
-                    self.need("pair", "\"pair\"")?;
-                    selector.queue_pair = Some(self.number(1)?);
-                }
-                "rank" if selector.rank.is_none() => selector.rank = Some(self.number(0)?),
-                word => {
-                    let expected = "\"queue pair\" or \"rank\", each once";
-                    return Err(FaultRuleError { word, expected });
-                }
-            }
-        }
-        Ok(selector)
+        let Owner { queue_pair, rank } = self.owner()?;
+        Ok(PacketSelector { kind, which, direction, queue_pair, rank })
     }
 
     fn direction(&mut self) -> Option<FaultDirection> {
@@ -182,40 +114,11 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Takes a number such as 3rd, if there is one: 1 without.
-    fn step(&mut self) -> Result<'a, u64> {
-        let word = self.peek();
-        let Some(digits) = ordinal(word) else { return Ok(1) };
-        self.next();
-        let expected = "a number from 1 with its ending, such as 1st or 3rd,";
-        let step = digits.parse().ok().filter(|step| *step > 0);
-        step.ok_or(FaultRuleError { word, expected })
-    }
-
-    /// Takes the last number of a range.
-    fn last_from(&mut self, first: u64) -> Result<'a, u64> {
-        let refused = FaultRuleError {
-            word: self.peek(),
-            expected: "a last number that is not below the first",
-        };
-        self.number(first).map_err(|_| refused)
-    }
-
     /// Takes the number of a bit that some frame has.
     fn bit(&mut self) -> Result<'a, u32> {
         let expected = "the number of a bit (from 0; the longest frame has 524424)";
         let refused = FaultRuleError { word: self.peek(), expected };
         self.number(0).ok().filter(|bit| *bit < MAX_FRAME_BITS).ok_or(refused)
-    }
-
-    /// Takes a number that is at least `least`.
-    fn number<T: core::str::FromStr + PartialOrd>(&mut self, least: T) -> Result<'a, T> {
-        let word = self.next();
-        let number = word.parse().ok().filter(|number| *number >= least);
-        number.ok_or(FaultRuleError {
-            word,
-            expected: "a number (packets and queue pairs count from 1)",
-        })
     }
 
     fn time(&mut self) -> Result<'a, Duration> {
@@ -230,21 +133,6 @@ impl<'a> Words<'a> {
         let time = total.map(Duration::from_nanos).filter(|time| *time <= MAX_TIME);
         time.ok_or(refused)
     }
-}
-
-/// Returns the digits of a number such as 3rd, which may have any of the four endings.
-fn ordinal(word: &str) -> Option<&str> {
-    let number = ["st", "nd", "rd", "th"].iter().find_map(|ending| word.strip_suffix(ending))?;
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then_some(number)
-}
-
-/// Returns true if a word is a name with hyphens for spaces, in letters of either case.
-fn is_name(name: &str, word: &str) -> bool {
-    let same = |(left, right): (u8, u8)| {
-        left.eq_ignore_ascii_case(&right) || (left == b' ' && right == b'-')
-    };
-    name.len() == word.len() && name.bytes().zip(word.bytes()).all(same)
 }
 
 fn opcode(word: &str) -> Option<KnownOpcode> {
@@ -307,28 +195,15 @@ impl Display for FaultRule {
 
 impl Display for PacketSelector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.which {
-            Which::Every(1) => f.write_str("every ")?,
-            Which::Every(step) => write!(f, "every {step}{} ", ending(step))?,
-            Which::Range(..) => {}
-        }
+        self.which.write_before(f)?;
         let named = DIRECTIONS.iter().find(|(_, direction)| Some(*direction) == self.direction);
         if let Some((name, _)) = named {
             write!(f, "{name} ")?;
         }
         write!(f, "{}", self.kind)?;
-        match self.which {
-            Which::Every(_) => {}
-            Which::Range(first, last) if first == last => write!(f, " {first}")?,
-            Which::Range(first, last) => write!(f, " {first} to {last}")?,
-        }
-        if let Some(number) = self.queue_pair {
-            write!(f, " of queue pair {number}")?;
-        }
-        if let Some(rank) = self.rank {
-            write!(f, " of rank {rank}")?;
-        }
-        Ok(())
+        self.which.write_behind(f)?;
+        let Self { queue_pair, rank, .. } = *self;
+        write!(f, "{}", Owner { queue_pair, rank })
     }
 }
 
@@ -352,14 +227,5 @@ impl Display for Time {
         let fits = |(_, unit): &&(&str, u64)| nanos.is_multiple_of(u128::from(*unit));
         let (name, unit) = UNITS.iter().find(fits).copied().unwrap_or(("ns", 1));
         write!(f, "{}{name}", nanos / u128::from(unit))
-    }
-}
-
-fn ending(number: u64) -> &'static str {
-    match (number % 10, number % 100) {
-        (1, teen) if teen != 11 => "st",
-        (2, teen) if teen != 12 => "nd",
-        (3, teen) if teen != 13 => "rd",
-        _ => "th",
     }
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use roce_verbs::{FaultEvent, FaultRule};
+use roce_verbs::{FaultEvent, FaultSentence};
 
 use super::times;
 use crate::error::{CliError, Result};
@@ -20,7 +20,7 @@ const MAX_SHOWN: usize = 8;
 /// The events of each rule of a script; shown, it is a line for each rule and each event.
 #[derive(Debug)]
 pub(crate) struct Report {
-    rules: Vec<(FaultRule, Vec<FaultEvent>)>,
+    rules: Vec<(FaultSentence, Vec<FaultEvent>)>,
 }
 
 /// Reads the log of a run.
@@ -32,7 +32,7 @@ pub(crate) fn read_log(path: &Path) -> Result<Vec<FaultEvent>> {
 
 impl Report {
     /// Sorts events by rule and time.
-    pub(crate) fn new(script: &[FaultRule], mut events: Vec<FaultEvent>) -> Self {
+    pub(crate) fn new(script: &[FaultSentence], mut events: Vec<FaultEvent>) -> Self {
         events.sort_by_key(|event| event.time);
         let mut rules: Vec<_> = script.iter().map(|rule| (*rule, Vec::new())).collect();
         for event in events {
@@ -47,16 +47,20 @@ impl Report {
     ///
     /// # Errors
     /// Names the rules that never happened, if the command is to fail because of them.
-    pub(crate) fn finish(&self, judged: impl Fn(&FaultRule) -> bool) -> Result {
+    pub(crate) fn finish(&self, judged: impl Fn(&FaultSentence) -> bool) -> Result {
         eprint!("{self}");
         let never = |(_, of): &&(_, Vec<_>)| of.iter().all(is_hindered);
         let missed: Vec<_> =
             self.rules.iter().filter(never).filter(|(rule, _)| judged(rule)).collect();
+        let is_of_packets = |(rule, _): &&&(_, _)| matches!(rule, FaultSentence::Packets(_));
+        let of_packets = missed.iter().filter(is_of_packets).count();
         let reason = match (missed.len(), missed.iter().any(|(_, of)| !of.is_empty())) {
             (0, _) => return Ok(()),
+            (1, false) if of_packets == 0 => "no call or completion was the one it names",
             (1, false) => "no packet was the one it names",
             (1, true) => "the packet that it names could not be changed",
-            (_, false) => "no packets were those they name",
+            (count, false) if of_packets == count => "no packets were those they name",
+            (_, false) => "no packets, calls or completions were those they name",
             (_, true) => "no packets were those they name, or they could not be changed",
         };
         let faults = match missed.len() {
@@ -100,9 +104,9 @@ impl Display for Report {
                 None => writeln!(f)?,
             }
             for event in events.iter().take(MAX_SHOWN) {
-                let FaultEvent { time, process, rank, packet, obstacle, .. } = event;
+                let FaultEvent { time, process, rank, subject, obstacle, .. } = event;
                 let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-                write!(f, "roce:   {} {rank}process {process}: {packet}", TimeOfDay(*time))?;
+                write!(f, "roce:   {} {rank}process {process}: {subject}", TimeOfDay(*time))?;
                 obstacle.iter().try_for_each(|obstacle| write!(f, ", {obstacle}"))?;
                 writeln!(f)?;
             }
@@ -131,14 +135,14 @@ mod tests {
 
     fn event(rule: usize, number: u64, rank: Option<u32>) -> FaultEvent {
         let time = Duration::from_nanos(86_400_000_000_000 + 3_661_000_002_000);
-        let packet = "RC SEND Only with PSN 3, sent by queue pair 2".to_owned();
-        FaultEvent { rule, number, time, process: 7, rank, packet, obstacle: None }
+        let subject = "RC SEND Only with PSN 3, sent by queue pair 2".to_owned();
+        FaultEvent { rule, number, time, process: 7, rank, subject, obstacle: None }
     }
 
     #[test]
     fn a_report_names_each_rule_its_packets_and_their_times() {
         let script = ["drop request 3", "drop every ack", "drop nak 1"];
-        let script = script.map(|rule| FaultRule::parse(rule).unwrap());
+        let script = script.map(|rule| FaultSentence::parse(rule).unwrap());
         let many = (1..=16).chain([32]).map(|number| event(1, number, None));
         let events = many.chain([event(0, 1, Some(2)), event(9, 1, None)]).collect();
         let report = Report::new(&script, events);
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_could_not_be_changed_is_told_with_the_reason() {
-        let script = [FaultRule::parse("mark requests 1 to 2").unwrap()];
+        let script = [FaultSentence::parse("mark requests 1 to 2").unwrap()];
         let hindered = |number| {
             let obstacle = Some("not marked: its sender has set no ECT".to_owned());
             FaultEvent { obstacle, ..event(0, number, None) }

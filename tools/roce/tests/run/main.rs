@@ -11,6 +11,7 @@ mod rdma_cm;
 mod sanitizers;
 mod signals;
 mod time;
+mod verb_faults;
 mod views;
 
 use std::error::Error;

@@ -1,0 +1,76 @@
+//! The events of scripted faults of a process: kept, and appended to a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::FaultEvent;
+
+/// Most events of one rule that are kept and written one by one; later ones are where their number is a
+/// power of two.
+const MAX_EVENTS: u64 = 16;
+
+/// The events of scripted faults of a process.
+///
+/// ```
+/// let mut log = roce_io::FaultLog::open(None, Some(1));
+/// for number in 1..=20 {
+///     log.note(0, number, || "the call".to_owned(), None);
+/// }
+/// assert_eq!(log.events().len(), 16);
+/// ```
+#[derive(Debug)]
+pub struct FaultLog {
+    rank: Option<u32>,
+    events: Vec<FaultEvent>,
+    file: Option<File>,
+}
+
+impl FaultLog {
+    /// Begins a log that appends to a file, if that exists.
+    pub fn open(path: Option<&Path>, rank: Option<u32>) -> Self {
+        let file = path.and_then(|path| {
+            let mut options = OpenOptions::new();
+            // The command that waits for the report has made the file.
+            options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+            options.open(path).ok()
+        });
+        Self { rank, events: Vec::new(), file }
+    }
+
+    /// Notes event `number` of a rule: the first sixteen, and later ones whose number is a power of two.
+    pub fn note(
+        &mut self,
+        rule: usize,
+        number: u64,
+        subject: impl FnOnce() -> String,
+        obstacle: Option<String>,
+    ) {
+        if number > MAX_EVENTS && !number.is_power_of_two() {
+            return;
+        }
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let event = FaultEvent {
+            rule,
+            number,
+            time,
+            process: std::process::id(),
+            rank: self.rank,
+            subject: subject(),
+            obstacle,
+        };
+        if let Some(file) = &mut self.file {
+            // One call, so that lines of several processes stay whole. Without the report the faults
+            // happen all the same.
+            let _written = file.write_all(format!("{event}\n").as_bytes());
+        }
+        self.events.push(event);
+    }
+
+    /// Returns the events that were noted.
+    pub fn events(&self) -> &[FaultEvent] {
+        &self.events
+    }
+}
