@@ -6,6 +6,7 @@ mod page;
 
 use roce_transport::Instant;
 
+use crate::lesson::Question;
 use crate::run::LessonRun;
 
 pub use capture::CaptureLadderError;
@@ -34,7 +35,7 @@ pub struct Ladder {
     pub(crate) columns: Columns,
     pub(crate) remarks: Vec<Remark>,
     pub(crate) sections: Vec<Narration>,
-    pub(crate) question: Option<(String, String)>,
+    pub(crate) question: Option<Question>,
     pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
     /// Number of packets above the limit, which are left out.
     pub(crate) left_out: u64,
@@ -125,13 +126,17 @@ impl Ladder {
             };
         let question = &lesson.question;
         Self {
-            title: format!("Lesson {}: {}", lesson.number, lesson.title),
+            title: lesson.full_title(),
             subtitle: lesson.summary.clone(),
             hosts: if lesson.fabric.is_empty() { lesson.world.hosts.clone() } else { Vec::new() },
             columns,
             remarks,
             sections: run.sections.iter().zip(&lesson.section).map(narration).collect(),
-            question: Some((question.ask.trim().to_owned(), question.answer.trim().to_owned())),
+            question: Some(Question {
+                ask: question.ask.trim().to_owned(),
+                answer: question.answer.trim().to_owned(),
+                ..question.clone()
+            }),
             chunks: run.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
             left_out: 0,
             hex_psns: lesson.capture.is_some(),

@@ -1,6 +1,8 @@
 //! Lesson files: world, script, text, question.
 
 mod capture_data;
+mod place;
+mod question;
 pub(crate) mod rule;
 mod trial;
 mod units;
@@ -11,6 +13,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 pub use capture_data::CaptureData;
+pub use place::LessonFileError;
+pub use question::{Question, Verdict};
 pub use rule::Rule;
 pub use trial::{
     ControlName, FabricData, FaultData, FlowData, ImpairmentData, PlotData, Quantity, Trial,
@@ -26,14 +30,17 @@ pub use units::{Rate, Span};
 /// assert!(lessons.len() >= 12);
 /// let lost = Lesson::find("lost-packet").unwrap();
 /// assert_eq!(Lesson::find("4").unwrap().name, lost.name);
+/// assert_eq!(Lesson::find("Lost-Packet").unwrap().name, lost.name);
 /// assert!(Lesson::find("no such lesson").is_none());
 /// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Lesson {
-    /// Number in the course, from 1.
+    /// Number in the course, from 1; 0 for a lesson that is in none.
+    #[serde(default)]
     pub number: u32,
-    /// Name, one word.
+    /// Name, one word; a lesson of the course has one.
+    #[serde(default)]
     pub name: String,
     /// Title, one line.
     pub title: String,
@@ -323,16 +330,6 @@ pub enum Inspect {
     Drawing {},
 }
 
-/// A question and its answer.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Question {
-    /// Question.
-    pub ask: String,
-    /// Answer with its reason.
-    pub answer: String,
-}
-
 /// Error of a lesson file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -351,7 +348,7 @@ pub enum LessonError {
         name: String,
     },
     /// A value is out of range.
-    #[error("{what} cannot be {value}; its range is in crates/roce-lab/lessons/README.md")]
+    #[error("{what} cannot be {value}; `roce lab --new` prints the range of every key")]
     OutOfRange {
         /// Value that is out of range.
         what: &'static str,
@@ -395,15 +392,24 @@ impl Lesson {
         Ok(toml::from_str(text)?)
     }
 
+    /// Returns the title, with the number if the lesson has one.
+    pub fn full_title(&self) -> String {
+        match self.number {
+            0 => self.title.clone(),
+            number => format!("Lesson {number}: {}", self.title),
+        }
+    }
+
     /// Returns all lessons in order.
     pub fn all() -> Vec<Self> {
         let parsed = FILES.iter().map(|text| Self::parse(text));
         parsed.collect::<Result<_, _>>().expect("the tests read every lesson")
     }
 
-    /// Returns the lesson with this name or number.
+    /// Returns the lesson with this name, in letters of either case, or this number.
     pub fn find(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|it| it.name == name || it.number.to_string() == name)
+        let is_it = |it: &Self| it.name.eq_ignore_ascii_case(name) || it.number.to_string() == name;
+        Self::all().into_iter().find(is_it)
     }
 }
 
@@ -449,6 +455,14 @@ const fn one() -> u32 {
 const fn first() -> usize {
     1
 }
+
+/// A lesson with comments that explain every key: what to begin one's own with.
+///
+/// ```
+/// let lesson = roce_lab::Lesson::parse(roce_lab::LESSON_TEMPLATE).unwrap();
+/// assert!(roce_lab::LessonRun::simulate(&lesson).is_ok());
+/// ```
+pub const LESSON_TEMPLATE: &str = include_str!("../lessons/template.toml");
 
 /// Files of the lessons in order.
 const FILES: &[&str] = &[

@@ -25,8 +25,9 @@ pub use fabric::{
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError, PageLink, PageLinks};
 pub use lesson::{
     Action, CaptureData, ConnectionData, ControlName, FabricData, FaultData, FlowData,
-    ImpairmentData, Inspect, Lesson, LessonError, PlotData, Quantity, Question, Rate, RegionData,
-    Right, RingData, Rule, Section, ServiceName, Span, StateName, Trial, Until, WorldData,
+    ImpairmentData, Inspect, LESSON_TEMPLATE, Lesson, LessonError, LessonFileError, PlotData,
+    Quantity, Question, Rate, RegionData, Right, RingData, Rule, Section, ServiceName, Span,
+    StateName, Trial, Until, Verdict, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;

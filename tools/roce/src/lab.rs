@@ -4,7 +4,10 @@ use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use roce_lab::{Ladder, Lesson, LessonRun, PageLink, PageLinks, TextOptions};
+use roce_lab::{
+    LESSON_TEMPLATE, Ladder, Lesson, LessonFileError, LessonRun, PageLink, PageLinks, Question,
+    TextOptions, Verdict,
+};
 
 use crate::error::{CliError, Result};
 use crate::output::print;
@@ -13,8 +16,11 @@ use crate::output::print;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Name or number of a lesson [default: list all]
+    /// Name or number of a lesson, or a file with one [default: list all]
     lesson: Option<String>,
+    /// Write a lesson with comments that explain every key to the file LESSON, or to standard output
+    #[arg(long, conflicts_with_all = ["step", "layers", "verbose", "all", "html"])]
+    new: bool,
     /// Wait for Enter before each section, and before the answer
     #[arg(long)]
     step: bool,
@@ -40,16 +46,25 @@ Examples:
   roce lab lost-packet --step             section by section
   roce lab lost-packet --layers 3,7       with the layers of these packets
   roce lab lost-packet --html page.html   the lesson as a page
-  roce lab --html lessons.html            all lessons, with an index";
+  roce lab --html lessons.html            all lessons, with an index
+  roce lab --new mine.toml                begin a lesson of your own
+  roce lab mine.toml                      and run it";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
+    if options.new {
+        return write_template(options.lesson.as_deref());
+    }
     let Some(name) = &options.lesson else {
         return match &options.html {
             Some(index) => write_all(index),
             None => print(&list(&Lesson::all())),
         };
     };
+    if is_file_name(name) {
+        let (lesson, run) = run_file(Path::new(name))?;
+        return show(options, &lesson.name, &run);
+    }
     let Some(lesson) = Lesson::find(name) else {
         let lessons = Lesson::all();
         let Some(similar) = similar(&lessons, name) else {
@@ -61,9 +76,46 @@ pub(crate) fn run(options: &Options) -> Result {
         );
         return Err(CliError::Reported(2));
     };
-    let run = LessonRun::simulate(&lesson)?;
+    show(options, name, &LessonRun::simulate(&lesson)?)
+}
+
+/// Returns true if an argument is meant as a file.
+fn is_file_name(argument: &str) -> bool {
+    argument.contains('/') || argument.ends_with(".toml")
+}
+
+/// Runs the lesson of a file.
+fn run_file(path: &Path) -> Result<(Lesson, LessonRun)> {
+    let text = std::fs::read_to_string(path).map_err(|why| {
+        let what = format!("cannot read {}", path.display());
+        match why.kind() {
+            io::ErrorKind::NotFound => CliError::new(format!(
+                "{what}: {why}; `roce lab --new {}` begins a lesson",
+                path.display()
+            )),
+            _ => CliError::context(what, why),
+        }
+    })?;
+    let wrong = |error: LessonFileError| CliError::new(error.to_string());
+    let lesson = Lesson::parse_file(path, &text).map_err(wrong)?;
+    let run = LessonRun::simulate(&lesson)
+        .map_err(|error| wrong(LessonFileError::of(path, &text, &error)))?;
+    Ok((lesson, run))
+}
+
+/// Writes the template to a file that does not exist, or to standard output.
+fn write_template(file: Option<&str>) -> Result {
+    let Some(file) = file.filter(|file| *file != "-") else { return print(LESSON_TEMPLATE) };
+    let failed = |why| CliError::context(format!("cannot write {file}"), why);
+    let mut new = std::fs::File::create_new(file).map_err(failed)?;
+    io::Write::write_all(&mut new, LESSON_TEMPLATE.as_bytes()).map_err(failed)?;
+    print(&format!("{file} is a lesson of four packets; `roce lab {file}` runs it\n"))
+}
+
+/// Shows a lesson as the options say.
+fn show(options: &Options, name: &str, run: &LessonRun) -> Result {
     if let Some(path) = &options.html {
-        return write_page(path, &Ladder::of_lesson(&run).to_html()?);
+        return write_page(path, &Ladder::of_lesson(run).to_html()?);
     }
     let packets = run.timeline.packets.len();
     if let Some(number) = options.layers.iter().find(|number| !(1..=packets).contains(number)) {
@@ -81,10 +133,36 @@ pub(crate) fn run(options: &Options) -> Result {
         all_lines: options.all,
         colour: has_colour,
     };
-    if options.step && is_terminal && io::stdin().is_terminal() {
-        return step_through(&run, &options_of_text);
+    let asks = is_terminal && io::stdin().is_terminal();
+    if options.step && asks {
+        return step_through(run, &options_of_text);
+    }
+    if asks && run.lesson.question.takes_reply() {
+        let text = run.text(&options_of_text);
+        let answer = run.answer(&options_of_text);
+        print(text.strip_suffix(&answer).unwrap_or(&text))?;
+        ask(&run.lesson.question)?;
+        return print(&answer);
     }
     print(&run.text(&options_of_text))
+}
+
+/// Asks for the reply to a question until it is right, or the reader wants the answer.
+fn ask(question: &Question) -> Result {
+    let mut prompt = format!("  {} (Enter shows the answer): ", question.reply);
+    loop {
+        print(&prompt)?;
+        let mut reply = String::new();
+        let read = io::stdin().lock().read_line(&mut reply);
+        read.map_err(|why| CliError::context("cannot read from the terminal", why))?;
+        if reply.trim().is_empty() {
+            return print("\n");
+        }
+        match question.judge(&reply) {
+            Some(Verdict::Wrong) => prompt = "  No. Once more, or Enter: ".to_owned(),
+            _ => return print("  Right.\n\n"),
+        }
+    }
 }
 
 /// Returns the names of the lessons that are spelt nearly like another, or have it as a part, if there are any.
@@ -178,7 +256,10 @@ fn step_through(run: &LessonRun, options: &TextOptions) -> Result {
     }
     pause("Enter asks a question")?;
     print(&run.question(options))?;
-    pause("Enter answers it")?;
+    match run.lesson.question.takes_reply() {
+        true => ask(&run.lesson.question)?,
+        false => pause("Enter answers it")?,
+    }
     print(&run.answer(options))
 }
 

@@ -31,7 +31,7 @@ fn an_unknown_lesson_shows_which_there_are() {
 #[test]
 fn a_lesson_that_is_named_nearly_right_is_proposed_in_one_line() {
     for (name, meant) in
-        [("lost", "lost-packet"), ("lost-packets", "lost-packet"), ("Ring", "ring")]
+        [("lost", "lost-packet"), ("lost-packets", "lost-packet"), ("Rings", "ring")]
     {
         let output = roce(&["lab", name]);
         assert_eq!(output.status.code(), Some(2));
@@ -49,6 +49,51 @@ fn a_lesson_is_found_by_number_and_by_name_and_has_no_colour_in_a_pipe() {
     assert!(!by_number.stdout.contains(&0x1b));
     let layers = text(&roce(&["lab", "4", "--layers", "3"]).stdout);
     assert!(layers.contains("packet 3, layer by layer") && layers.contains("BTH"), "{layers}");
+}
+
+#[test]
+fn a_lesson_is_found_in_letters_of_either_case() {
+    assert_eq!(roce(&["lab", "Ring"]).stdout, roce(&["lab", "12"]).stdout);
+}
+
+#[test]
+fn a_new_lesson_is_written_once_and_runs_from_its_file() {
+    let path = file("mine.toml", b"");
+    std::fs::remove_file(&path).unwrap();
+    let name = path.to_str().unwrap();
+    let missing = text(&roce(&["lab", name]).stderr);
+    assert!(missing.contains("--new"), "{missing}");
+    assert!(roce(&["lab", "--new", name]).status.success());
+    assert_eq!(std::fs::read(&path).unwrap(), roce(&["lab", "--new"]).stdout);
+    let again = roce(&["lab", "--new", name]);
+    assert_eq!(again.status.code(), Some(1), "it is not overwritten");
+    let shown = text(&roce(&["lab", name]).stdout);
+    assert!(shown.starts_with("A lost packet\n") && shown.contains("sends NAK"), "{shown}");
+
+    let text_of = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text_of.replace("host = \"bob\"\nname", "host = \"bab\"\nname")).unwrap();
+    let output = roce(&["lab", name]);
+    let told = text(&output.stderr);
+    let line = 1 + text_of.lines().position(|line| line == "host = \"bob\"").unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains(&format!("mine.toml:{line}:8: ")), "{told}");
+    assert!(told.contains("unknown host \"bab\"") && told.contains("       ^^^^^"), "{told}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_terminal_is_asked_until_the_reply_is_right_and_then_told_the_answer() {
+    let mut child = Command::new("script")
+        .args(["-qec", &format!("{} lab one-packet", env!("CARGO_BIN_EXE_roce")), "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script(1) makes a terminal");
+    child.stdin.take().unwrap().write_all(b"58\n70 bytes\n").unwrap();
+    let shown = text(&child.wait_with_output().unwrap().stdout);
+    let place = |words: &str| shown.find(words).unwrap_or_else(|| panic!("{words}: {shown}"));
+    assert!(place("No. Once more") < place("Right."), "{shown}");
+    assert!(place("Right.") < place("Seventy:"), "{shown}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::columns::{CLASSES, Columns};
 use super::{Ladder, Narration};
+use crate::lesson::Question;
 
 /// Failure to serialise the page's data.
 #[derive(Debug, Error)]
@@ -68,7 +69,7 @@ struct Data<'a> {
     packets: &'a Columns,
     remarks: Remarks<'a>,
     sections: Vec<Section<'a>>,
-    question: Option<&'a (String, String)>,
+    question: Option<&'a Question>,
     chunks: Vec<(u64, usize, usize, f32)>,
     left_out: u64,
     hex_psns: bool,
@@ -176,6 +177,7 @@ const STYLE: &str = include_str!("../page/ladder.css");
 const SCRIPT: &str = concat!(
     include_str!("../page/layout.js"),
     include_str!("../page/detail.js"),
+    include_str!("../page/reply.js"),
     include_str!("../page/ring.js"),
     include_str!("../page/ladder.js"),
 );

@@ -44,10 +44,11 @@ function buildCards() {
   if (data.question) {
     add("question", -1, "question", (card) => {
       card.append(element("h3", "", "Question"));
-      prose(card, data.question[0]);
+      prose(card, data.question.ask);
       const answer = element("details");
+      if (data.question.reply && data.question.accept.length) card.append(replyForm(data.question, answer));
       answer.append(element("summary", "", "Answer"));
-      prose(answer, data.question[1]);
+      prose(answer, data.question.answer);
       answer.addEventListener("toggle", relayout);
       card.append(answer);
     });

@@ -44,7 +44,7 @@ impl LessonRun {
     pub fn title(&self, options: &TextOptions) -> String {
         let lesson = &self.lesson;
         let style = Style(options.colour);
-        let line = format!("Lesson {}: {}", lesson.number, lesson.title);
+        let line = lesson.full_title();
         let mut text = format!("{}\n", style.bold(&line));
         text += &fold(&lesson.summary, 0);
         let world = &lesson.world;
