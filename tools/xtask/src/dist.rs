@@ -9,6 +9,8 @@ mod deb;
 mod elf;
 mod installation;
 mod licences;
+mod wheel;
+mod wheel_check;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,9 @@ pub(crate) struct Options {
     /// Lay out what the tests run: sooner built, larger and slower.
     #[arg(long)]
     dev: bool,
+    /// Build a Python wheel, too; with `--check` install it in fresh virtual environments instead.
+    #[arg(long)]
+    wheel: bool,
 }
 
 /// Builds, lays out and packs; then checks, if that is asked for.
@@ -49,6 +54,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
     fs::write(folder.join("Containerfile.ci"), include_str!("dist/Containerfile.ci"))?;
     print_sizes(&folder, &installation, &package)?;
+    if options.wheel {
+        let wheel = wheel::build(&installation, &needs, &folder, options.dev)?;
+        print_size(&folder, &wheel)?;
+        return if options.check { wheel_check::run(&wheel) } else { Ok(()) };
+    }
     if options.check { check::run(&package) } else { Ok(()) }
 }
 
@@ -86,9 +96,14 @@ fn build(dev: bool) -> Result<PathBuf> {
 fn print_sizes(folder: &Path, installation: &Installation, package: &Path) -> Result<()> {
     println!("{}:", folder.display());
     for file in installation.binaries().into_iter().chain([package.to_owned()]) {
-        let name = file.strip_prefix(folder)?;
-        println!("{:>12}  {}", with_separators(fs::metadata(&file)?.len()), name.display());
+        print_size(folder, &file)?;
     }
+    Ok(())
+}
+
+fn print_size(folder: &Path, file: &Path) -> Result<()> {
+    let name = file.strip_prefix(folder)?;
+    println!("{:>12}  {}", with_separators(fs::metadata(file)?.len()), name.display());
     Ok(())
 }
 

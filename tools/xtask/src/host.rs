@@ -136,6 +136,13 @@ pub(crate) const PACKAGING_TOOLS: &[Requirement] = &[
     (Program("gzip"), "gzip"),
 ];
 
+/// Debian packages of what runs a wheel.
+pub(crate) const WHEEL_CHECK: &[Requirement] = &[
+    (File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip"),
+    (File("/usr/lib/python3.11/ensurepip/__init__.py"), "python3-venv"),
+    (Program("ib_write_bw"), "perftest"),
+];
+
 /// Debian packages of what makes a Debian root and enters it.
 pub(crate) const ROOT_TOOLS: &[Requirement] = &[
     (Program("debootstrap"), "debootstrap"),

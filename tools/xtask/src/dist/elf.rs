@@ -29,6 +29,11 @@ impl Needs {
         })
     }
 
+    /// Returns the oldest glibc that has what the files use.
+    pub(super) fn glibc(&self) -> (u32, u32) {
+        self.glibc
+    }
+
     /// Checks that libraries can be loaded on the oldest system they are for.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ impl Installation {
     }
 
     /// Returns the program.
-    fn program(&self) -> PathBuf {
+    pub(super) fn program(&self) -> PathBuf {
         self.folder.join("bin/roce")
     }
 
@@ -79,7 +79,7 @@ impl Installation {
 }
 
 /// Copies the files of a folder and of the folders in it.
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
