@@ -233,7 +233,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     program.warn_if_unreachable();
     let libraries = library::find()?;
     let devices = match options.local_rank {
-        Some(_) => devices_with_carrier(&options.devices)?,
+        Some(_) => devices_with_carrier(&options.devices_of_private_host())?,
         None => devices(&options.devices_or_inherited())?,
     };
     privileges::check()?;
@@ -388,6 +388,16 @@ impl Options {
             return Ok(());
         }
         Report::new(&script, faults::read_log(log)?).finish(|_| true)
+    }
+
+    /// Returns the names of devices, else those of the environment if they hold for any interfaces: others
+    /// are interfaces of the host.
+    fn devices_of_private_host(&self) -> Vec<String> {
+        let named = self.devices_or_inherited();
+        let fits = |named: &[String]| {
+            named.join(",").parse().is_ok_and(|names: DeviceNames| names.is_every_interface())
+        };
+        if self.devices.is_empty() && !fits(&named) { Vec::new() } else { named }
     }
 
     /// Returns the names of devices, else those of the environment.

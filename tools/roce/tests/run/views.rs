@@ -72,6 +72,10 @@ fn devices_have_the_names_that_they_are_given() -> Outcome {
     let mut command = super::roce_run(&[&["--local", "1", "--"], &list[..]].concat());
     let text = super::succeeded(&command.env("ROCE_DEVICES", "x=nosuch0").output()?)?;
     assert_eq!(text, "[0] roce0\n");
+    // Those of every interface are a private host's, too.
+    let mut command = super::roce_run(&[&["--local", "1", "--"], &list[..]].concat());
+    let text = super::succeeded(&command.env("ROCE_DEVICES", "rxe3=*").output()?)?;
+    assert_eq!(text, "[0] rxe3\n");
     let mut command = super::roce_run(&[&["--"], &list[..]].concat());
     let refused = command.env("ROCE_DEVICES", "x=nosuch0").output()?;
     assert!(String::from_utf8(refused.stderr)?.contains("nosuch0"));
