@@ -490,4 +490,9 @@ const FILES: &[&str] = &[
     include_str!("../lessons/22-connection-manager.toml"),
     include_str!("../lessons/23-multicast.toml"),
     include_str!("../lessons/24-memory-windows.toml"),
+    include_str!("../lessons/25-registration.toml"),
+    include_str!("../lessons/26-completion-events.toml"),
+    include_str!("../lessons/27-gids-and-routes.toml"),
+    include_str!("../lessons/28-nccl-transports.toml"),
+    include_str!("../lessons/29-rings-trees-channels.toml"),
 ];

@@ -193,6 +193,47 @@ fn a_large_write_is_one_request_6144_packets_and_one_completion() {
 }
 
 #[test]
+fn memory_that_is_deregistered_under_way_is_refused() {
+    let run = play("registration");
+    let expected = [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccessError)];
+    assert_eq!(statuses(&run, ALICE), expected);
+    assert_eq!(psns(&run, |packet| packet.from == ALICE).len(), 12);
+}
+
+#[test]
+fn seven_messages_use_up_seven_receives_of_eight() {
+    let run = play("completion-events");
+    assert_eq!(statuses(&run, BOB).len(), 7);
+    assert!(shown(&run, 2, "queue pair").contains("1 receive posted"));
+}
+
+#[test]
+fn a_packet_has_the_addresses_of_the_address_vector() {
+    let run = play("gids-and-routes");
+    assert!(shown(&run, 1, "queue pair").contains("peer address 10.9.0.2"));
+    let layers = shown(&run, 2, "packet 1");
+    for address in ["10.9.0.1", "10.9.0.2", "4791 (RoCEv2)"] {
+        assert!(layers.contains(address), "{address}: {layers}");
+    }
+}
+
+#[test]
+fn the_immediate_behind_the_data_is_the_only_completion_of_the_receiver() {
+    let run = play("nccl-transports");
+    assert_eq!(statuses(&run, BOB).len(), 2, "its own WRITE, and the immediate");
+    let data =
+        psns(&run, |packet| packet.from == ALICE && label(packet).class == PacketClass::Data);
+    assert_eq!(data.len(), 33, "128 KiB in packets of 4096 bytes, and one of none");
+    assert!(run.timeline.packets.iter().all(|packet| label(packet).name != "RNR NAK"));
+}
+
+#[test]
+fn three_ranks_have_all_sums_after_four_steps() {
+    let run = play("rings-trees-channels");
+    assert_eq!(shown(&run, 2, "chunks").matches("111").count(), 9);
+}
+
+#[test]
 fn the_ring_gives_every_rank_all_sums() {
     let run = play("ring");
     let after = |section: usize| shown(&run, section, "chunks of all ranks");
