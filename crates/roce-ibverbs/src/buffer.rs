@@ -1,10 +1,10 @@
 //! Buffers that the library allocates for the program.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use libc::{EINVAL, ENOMEM};
+use libc::{EINVAL, ENODATA, ENOMEM};
 use roce_abi::ibv_buf;
 
 use crate::errno;
@@ -60,6 +60,12 @@ pub(crate) extern "C" fn alloc(
     let made = Buffer { address, size, pd: Arc::clone(pd.inner()) };
     *buffer = Box::into_raw(Box::new(made)).cast();
     address
+}
+
+/// `ibv_export_buf_dmabuf_fd`: no buffer has a DMA buffer behind it.
+pub(crate) extern "C" fn export_descriptor(_buffer: *mut ibv_buf) -> c_int {
+    errno::set(ENODATA);
+    -1
 }
 
 /// `ibv_free_buf`

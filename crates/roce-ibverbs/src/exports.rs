@@ -112,7 +112,7 @@ roce_abi::export! {
         _ibv_query_comp_cntr_caps = refused::code,
         ibv_create_comp_cntr = refused::null,
         ibv_destroy_comp_cntr = refused::code,
-        ibv_export_buf_dmabuf_fd = refused::minus_one,
+        ibv_export_buf_dmabuf_fd = buffer::export_descriptor,
         ibv_inc_comp_cntr = refused::code,
         ibv_inc_err_comp_cntr = refused::code,
         ibv_qp_attach_comp_cntr = refused::code,

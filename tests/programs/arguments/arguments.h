@@ -12,6 +12,9 @@ void registrations(void);
 void registrations_again(void);
 void null_region(void);
 
+/* buffers.c */
+void library_buffers(void);
+
 /* queues.c */
 void completion_queues(void);
 void small_queues(void);

@@ -9,6 +9,7 @@ static const struct scenario scenarios[] = {
 	{"registrations", registrations},
 	{"registrations-again", registrations_again},
 	{"null-region", null_region},
+	{"library-buffers", library_buffers},
 	{"completion-queues", completion_queues},
 	{"small-queues", small_queues},
 	{"overruns", overruns},

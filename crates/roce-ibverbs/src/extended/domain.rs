@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
-    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context,
-    ibv_parent_domain_init_attr, ibv_pd, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr,
+    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
+    IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQT_BASIC, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_srq,
+    ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr,
 };
 
 use crate::cancellation::Uncancellable;
@@ -54,7 +55,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(domain: *mut ibv_td) -> c_int {
 }
 
 /// `ibv_alloc_parent_domain`. The program's functions that allocate memory are not called: this
-/// library has no queues that a device reads.
+/// library has no queues that a device reads. Leave to allocate memory that the host of a confidential
+/// guest can read changes nothing: buffers are memory of the process in any case.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     _context: *mut ibv_context,
     attributes: *mut ibv_parent_domain_init_attr,
@@ -62,7 +64,9 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     let _uncancellable = Uncancellable::begin();
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
-    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     if attributes.comp_mask & !known != 0 {
         return errno::null(EINVAL);
     }
