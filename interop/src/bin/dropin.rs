@@ -24,6 +24,9 @@ struct Arguments {
     /// then all must be there.
     #[arg(long)]
     only: Vec<String>,
+    /// Run only the table of this name; may be given several times.
+    #[arg(long)]
+    table: Vec<String>,
     /// Only print which lines there are.
     #[arg(long)]
     list: bool,
@@ -33,6 +36,13 @@ struct Arguments {
     /// Folder in which the guest is built or was.
     #[arg(long, default_value = "target")]
     target: PathBuf,
+}
+
+impl Arguments {
+    /// Returns true if the table of a name is run.
+    fn has_table(&self, name: &str) -> bool {
+        self.table.is_empty() || self.table.iter().any(|it| it == name)
+    }
 }
 
 fn main() -> ExitCode {
@@ -56,9 +66,9 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     if !arguments.quick {
         private.extend(pypi::cases(&arguments.target));
     }
-    private.retain(|case| case.matches(&arguments.only));
+    private.retain(|case| arguments.has_table(case.group) && case.matches(&arguments.only));
     let mut beside_rxe = if arguments.no_guest { Vec::new() } else { rxe::cases(&programs) };
-    beside_rxe.retain(|case| case.matches(&arguments.only));
+    beside_rxe.retain(|case| arguments.has_table(case.group) && case.matches(&arguments.only));
     if arguments.list {
         private.iter().map(Case::name).for_each(|name| println!("{name}"));
         beside_rxe.iter().map(Case::name).for_each(|name| println!("{name}"));

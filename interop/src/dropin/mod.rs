@@ -82,6 +82,8 @@ fn judge(expects: Expects, is_success: bool, text: &str) -> Result<(), Fault> {
     let (wants_success, texts) = match expects {
         Expects::Success(texts) => (true, texts),
         Expects::Refusal(says) => (false, &[says][..]),
+        Expects::SuccessOrRefusal(texts, _) if is_success => (true, texts),
+        Expects::SuccessOrRefusal(_, says) => (false, &[says][..]),
     };
     expect(is_success == wants_success, || {
         let word = if is_success { "succeeded" } else { "failed" };
@@ -123,6 +125,11 @@ mod tests {
         assert!(judge(refusal, false, "XRC: not supported").is_ok());
         assert!(judge(refusal, false, "Segmentation fault").is_err());
         assert!(judge(refusal, true, "not supported").is_err());
+        let either = Expects::SuccessOrRefusal(&["one"], "not supported");
+        assert!(judge(either, true, "one").is_ok());
+        assert!(judge(either, false, "not supported").is_ok());
+        assert!(judge(either, true, "not supported").is_err());
+        assert!(judge(either, false, "one").is_err());
     }
 
     #[test]

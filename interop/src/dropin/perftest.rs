@@ -2,7 +2,8 @@
 
 use super::program::Program;
 
-const WIDTH: &[&str] = &["BW average[MB/sec]"];
+/// Behind it stands the unit: `MB/sec`, or `MiB/sec` as newer ones have it.
+const WIDTH: &[&str] = &["BW average[M"];
 const TIME: &[&str] = &["t_avg[usec]"];
 
 /// Every program with every size.
@@ -71,7 +72,7 @@ pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_write_bw --odp -n 1000", WIDTH).quick(),
     Program::pair("ib_read_bw --odp -n 1000", WIDTH),
     Program::pair("ib_send_bw --odp -n 1000", WIDTH),
-    Program::pair("ib_atomic_bw --odp -n 1000", &[]).refused("ODP does not support ATOMICS"),
+    Program::pair("ib_atomic_bw --odp -n 1000", WIDTH).or_refused("ODP does not support ATOMICS"),
     Program::pair("ib_write_bw -l 32 -n 3200 -s 64", WIDTH).quick(),
     Program::pair("ib_send_bw -l 32 -n 3200 -s 64", WIDTH),
     Program::pair("ib_read_bw -l 32 -n 3200 -s 64", WIDTH),

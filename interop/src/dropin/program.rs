@@ -27,6 +27,9 @@ pub enum Expects {
     Success(&'static [&'static str]),
     /// End with another status, and print this: what it does without the feature on any machine.
     Refusal(&'static str),
+    /// What [`Success`](Self::Success) says, or, in older releases of the program, what
+    /// [`Refusal`](Self::Refusal) says.
+    SuccessOrRefusal(&'static [&'static str], &'static str),
 }
 
 /// Where a line of two ends is run.
@@ -83,6 +86,15 @@ impl Program {
     /// Expects it to be refused with these words.
     pub const fn refused(self, says: &'static str) -> Self {
         Self { expects: Expects::Refusal(says), ..self }
+    }
+
+    /// Expects older releases to refuse it with these words.
+    pub const fn or_refused(self, says: &'static str) -> Self {
+        let expects = match self.expects {
+            Expects::Success(prints) => Expects::SuccessOrRefusal(prints, says),
+            other => other,
+        };
+        Self { expects, ..self }
     }
 
     /// Puts it into a table.

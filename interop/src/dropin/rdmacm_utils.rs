@@ -11,6 +11,10 @@ const SERVE: &str = "a={peer?}; serve() { log=$(mktemp); rping -s \"$@\" > $log 
      tail -n 1 $log | grep -q 'rdma_get_cm_event: Bad file descriptor'; then ended=0; fi; \
      rm $log; return $ended; };";
 
+/// Sets `o`, the options of cmtime's end. In newer releases both ends name the server's address and their own.
+const CMTIME: &str = "a={peer?}; o=\"${a:+-s} $a\"; if cmtime -h 2>&1 | grep -q -- '-C controller'; then \
+     o=\"-b {address} -C ${a:-{address}}\"; [ $a ] || o=\"$o -L\"; fi;";
+
 /// What rping prints for the ping of a number with its data.
 const PINGS: &[&str] = &["ping data: rdma-ping-0: ", "ping data: rdma-ping-9: "];
 
@@ -52,7 +56,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     Program::pair("a={peer?}; exec ucmatose -c 20 -C 50 -S 4000 ${a:+-s} $a", DONE),
     Program::pair("a={peer?}; exec ucmatose -c 5 -m ${a:+-s} $a", DONE),
     // Its server never ends by itself.
-    Program::pair("a={peer?}; exec cmtime -c 50 ${a:+-s} $a", &["connect", "disconnect"]).quick(),
+    Program::pair("exec cmtime -c 50 $o", &["connect", "disconnect"]).behind(CMTIME).quick(),
     Program::pair(
         "a={peer?}; if [ -z $a ]; then exec rdma_server; fi; exec rdma_client -s $a",
         &["rdma_server: end 0", "rdma_client: end 0"],

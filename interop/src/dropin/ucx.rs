@@ -6,6 +6,16 @@ use super::program::Program;
 /// The last line of a table of ucx_perftest.
 const FINAL: &[&str] = &["Final:"];
 
+/// Sets `p`, an option of ucx_perftest where it is built with MPI: there a standard input that is no terminal
+/// means that mpirun has started it.
+const WITHOUT_MPI: &str =
+    "p=; if ldd $(command -v ucx_perftest) | grep -q libmpi; then p='-P 0'; fi;";
+
+/// Returns a line of ucx_perftest.
+const fn perftest(line: &'static str) -> Program {
+    Program::pair(line, FINAL).behind(WITHOUT_MPI)
+}
+
 /// What a client of io_demo prints that got all its data.
 const INTACT: &[&str] = &["Connected to server [0]", "Client exit with status 'OK'"];
 
@@ -38,60 +48,46 @@ pub(super) const CONNECTED: &[Program] = &[
 /// Connections by TCP.
 pub(super) const PROGRAMS: &[Program] = &[
     Program::alone("ucx_info -d", &["rc_verbs", "ud_verbs", "roce0:1"]).quick(),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_lat -n 2000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_lat -n 2000 {peer?}",
     ).quick(),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_bw -s 4194304 -n 100",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_bw -s 4194304 -n 100 {peer?}",
     ).quick(),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_lat -E sleep -n 500",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_lat -E sleep -n 500 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_put_lat -n 2000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_put_lat -n 2000 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_put_bw -s 65536 -n 500",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_put_bw -s 65536 -n 500 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_get -s 4096 -n 1000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_get -s 4096 -n 1000 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_fadd -n 1000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_fadd -n 1000 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_lat -n 2000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_lat -n 2000 {peer?}",
     ).quick(),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_bw -s 4194304 -n 100",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_bw -s 4194304 -n 100 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t tag_lat -E sleep -n 500",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_lat -E sleep -n 500 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_put_lat -n 2000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_put_lat -n 2000 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_put_bw -s 65536 -n 500",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_put_bw -s 65536 -n 500 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_get -s 4096 -n 1000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_get -s 4096 -n 1000 {peer?}",
     ),
-    Program::pair(
-        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest -t ucp_fadd -n 1000",
-        FINAL,
+    perftest(
+        "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_fadd -n 1000 {peer?}",
     ),
 ];

@@ -74,7 +74,7 @@ impl DebianRoot {
         command.args([&self.folder, &mount_point, files]).arg(line);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // The root has no other variables and locales than these.
-        command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH);
+        command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH).env("HOME", "/root");
         Ok(host.spawn(command)?.wait_with_output()?)
     }
 }

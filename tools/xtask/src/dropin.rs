@@ -1,6 +1,7 @@
 //! Runs unmodified RDMA programs on our library, with the program `dropin` of `roce-interop`.
 
 mod releases;
+mod suite;
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,13 +10,17 @@ use std::process::Command;
 use crate::stages::{Log, StageResult};
 use crate::{Result, host, workspace};
 
-/// Prints the table; with `releases` that of the releases of Debian.
+/// Prints the table; with `releases` that of librdmacm in the releases of Debian, with `suite` those of the
+/// programs and the Python suite of the newer ones.
 ///
 /// # Errors
 /// When a line is red, or the machine cannot have the programs, a guest or a root.
-pub(crate) fn run(releases: bool, arguments: &[OsString]) -> Result<()> {
+pub(crate) fn run(releases: bool, suite: bool, arguments: &[OsString]) -> Result<()> {
     if releases {
         return releases::run();
+    }
+    if suite {
+        return suite::run(arguments);
     }
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     host::install_missing(host::DROPIN_PROGRAMS)?;

@@ -64,6 +64,10 @@ enum Command {
         /// root) instead.
         #[arg(long)]
         releases: bool,
+        /// Run the programs and the Python suites of rdma-core of Debian 13 and sid in roots made for that
+        /// (as root) instead.
+        #[arg(long, conflicts_with = "releases")]
+        suite: bool,
         /// Passed on: `--quick`, `--json`, `--only TEXT`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -115,7 +119,7 @@ fn main() -> ExitCode {
         Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
         Command::Interop { arguments } => interop::run(&arguments),
-        Command::Dropin { releases, arguments } => dropin::run(releases, &arguments),
+        Command::Dropin { releases, suite, arguments } => dropin::run(releases, suite, &arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Soak { arguments } => soak::run(&arguments),

@@ -153,13 +153,19 @@ fn judge(program: &Program, root: &DebianRoot, host: &Host, files: &Path) -> Res
     Err(format!("{line}: {}\n{text}\n{errors}", output.status).into())
 }
 
-/// Returns a folder with the command, its libraries, and the program of [`ADDRINFO`].
-fn prepare_files() -> Result<PathBuf> {
-    let folder = workspace::target().join("dropin-releases");
+/// Copies the command, its libraries and these programs into a folder of the build, and returns it.
+pub(super) fn copy_programs(name: &str, programs: &[&str]) -> Result<PathBuf> {
+    let folder = workspace::target().join(name);
     fs::create_dir_all(&folder)?;
-    for file in ["roce", "libibverbs.so", "libroce_preload.so"] {
+    for file in ["roce", "libibverbs.so", "libroce_preload.so"].iter().chain(programs) {
         fs::copy(workspace::target().join("debug").join(file), folder.join(file))?;
     }
+    Ok(folder)
+}
+
+/// Returns a folder with the command, its libraries, and the program of [`ADDRINFO`].
+fn prepare_files() -> Result<PathBuf> {
+    let folder = copy_programs("dropin-releases", &[])?;
     let source = folder.join("addrinfo.c");
     fs::write(&source, include_str!("addrinfo.c"))?;
     let compiled =

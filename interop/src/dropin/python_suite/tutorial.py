@@ -3,10 +3,22 @@
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context, get_device_list
-import pyverbs.enums as e
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+
+try:
+    import pyverbs.enums as e
+except ModuleNotFoundError:
+    # Newer releases have the members in their enumerations.
+    import pyverbs.libibverbs_enums as enumerations
+
+    class e:
+        pass
+
+    for enumeration in vars(enumerations).copy().values():
+        for name, member in getattr(enumeration, "__members__", {}).items():
+            setattr(e, name, member)
 
 name = get_device_list()[0].name.decode()
 with Context(name=name) as context:
