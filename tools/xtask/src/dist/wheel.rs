@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::elf::Needs;
 use super::installation::{Installation, copy_folder};
 use crate::{Result, workspace};
@@ -79,7 +81,40 @@ fn lay_out(installation: &Installation, folder: &Path) -> Result<()> {
     }
     let share = folder.join("data/share");
     copy_folder(&installation.folder().join("share/man"), &share.join("man"))?;
-    copy_folder(&installation.documents(), &share.join("doc/roce"))
+    let documents = share.join("doc/roce");
+    copy_folder(&installation.documents(), &documents)?;
+    add_licences(&documents)
+}
+
+/// Crates of others that the module has and an installation does not.
+const MODULE_ONLY: [&str; 2] = ["pyo3", "pyo3-ffi"];
+
+/// Adds the licences of the crates that only the module has.
+///
+/// # Errors
+/// If cargo does not tell where a crate is, or the crate has no licence.
+fn add_licences(documents: &Path) -> Result<()> {
+    let output = workspace::cargo().args(["metadata", "--format-version=1"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    for name in MODULE_ONLY {
+        let mut packages = metadata["packages"].as_array().into_iter().flatten();
+        let manifest = packages.find(|package| package["name"] == name);
+        let manifest = manifest.and_then(|package| package["manifest_path"].as_str());
+        let folder = manifest.and_then(|path| Path::new(path).parent());
+        let mut count = 0;
+        for entry in fs::read_dir(folder.ok_or_else(|| format!("cargo has no {name}"))?)? {
+            let entry = entry?;
+            let file = entry.file_name().to_string_lossy().into_owned();
+            if file.starts_with("LICENSE") {
+                fs::copy(entry.path(), documents.join(format!("{name}-{file}")))?;
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Err(format!("{name} has no licence").into());
+        }
+    }
+    Ok(())
 }
 
 /// Runs a command and returns what it prints.
@@ -95,4 +130,20 @@ pub(super) fn succeed(command: &mut Command) -> Result<String> {
     }
     let errors = String::from_utf8_lossy(&output.stderr);
     Err(format!("{program}: {}\n{text}\n{errors}", output.status).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_licences_of_crates_that_only_the_module_has_are_added() {
+        let folder = std::env::temp_dir().join(format!("roce-xtask-wheel-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        add_licences(&folder).unwrap();
+        for file in ["pyo3-LICENSE-MIT", "pyo3-LICENSE-APACHE", "pyo3-ffi-LICENSE-MIT"] {
+            assert!(folder.join(file).is_file(), "{file}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

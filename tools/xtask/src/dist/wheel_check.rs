@@ -63,6 +63,10 @@ const LINES: &[Line] = &[
         command: "roce run --local 3 --torchrun -- python \"$CHECK/numpy_sum.py\"",
         shows: &["[0] rank 0 of 3: right", "[2] rank 2 of 3: right"],
     },
+    Line {
+        command: "ls \"$VIRTUAL_ENV/share/doc/roce\" \"$VIRTUAL_ENV/share/man/man1\"",
+        shows: &["third-party-licences", "pyo3-LICENSE-MIT", "roce-run.1"],
+    },
     // No file has the name that the loader looks for.
     Line {
         command: "echo \"found: <$(find \"$VIRTUAL_ENV\" -name 'libibverbs*')>\"",
