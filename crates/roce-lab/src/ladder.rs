@@ -39,6 +39,8 @@ pub struct Ladder {
     pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
     /// Number of packets above the limit, which are left out.
     pub(crate) left_out: u64,
+    /// The same lesson without one packet, by the number of that.
+    pub(crate) losses: Vec<(usize, Ladder)>,
     /// PSNs are hexadecimal, as `roce dissect` prints them; those of lessons are small and decimal.
     pub(crate) hex_psns: bool,
 }
@@ -66,9 +68,30 @@ pub(crate) struct Narration {
     pub(crate) plots: Vec<(String, String)>,
 }
 
+/// Most packets of a lesson whose page can lose each of them: the page has a run for each.
+const MAX_PACKETS_TO_LOSE: usize = 16;
+
 impl Ladder {
-    /// Returns the ladder of a lesson with its text.
+    /// Returns the ladder of a lesson with its text. Its page shows also what happens if the network loses
+    /// any one packet, if there are few.
     pub fn of_lesson(run: &LessonRun) -> Self {
+        let mut ladder = Self::of_run(run);
+        let lesson = &run.lesson;
+        let is_short = (1..=MAX_PACKETS_TO_LOSE).contains(&run.timeline.packets.len());
+        if is_short && lesson.ring.is_none() && lesson.capture.is_none() {
+            let losing = |packet| {
+                let mut other = Self::of_run(&LessonRun::simulate_losing(lesson, packet).ok()?);
+                // The text behind a section tells what happened with the packet.
+                other.sections.iter_mut().for_each(|section| section.then.clear());
+                other.question = None;
+                Some((packet + 1, other))
+            };
+            ladder.losses = (0..run.timeline.packets.len()).filter_map(losing).collect();
+        }
+        ladder
+    }
+
+    fn of_run(run: &LessonRun) -> Self {
         let lesson = &run.lesson;
         let timeline = &run.timeline;
         let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
@@ -139,6 +162,7 @@ impl Ladder {
             }),
             chunks: run.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
             left_out: 0,
+            losses: Vec::new(),
             hex_psns: lesson.capture.is_some(),
         }
     }

@@ -56,6 +56,36 @@ fn every_lesson_opens_without_an_error_and_with_its_packets() {
 }
 
 #[tier1("chromium")]
+fn a_click_loses_a_packet_and_another_brings_it_back() {
+    let mut browser = Browser::start("lose");
+    let (_, page) = page("one-packet");
+    browser.open(&page);
+    assert_eq!((browser.count("[data-packet]"), browser.count(".lost-note")), (2, 0));
+    browser.click("[data-packet='1']");
+    let loads = browser.loads;
+    browser.click("button.lose");
+    browser.wait_for_load(loads + 1);
+    assert!(browser.text(".lost-note").contains("loses packet 1,"));
+    assert_eq!(browser.count("[data-packet]"), 3, "it is sent again");
+    browser.click(".lost-note a");
+    browser.wait_for_load(loads + 2);
+    assert_eq!(browser.count("[data-packet]"), 2);
+}
+
+#[tier1("chromium")]
+fn a_reply_is_judged_on_the_page() {
+    let mut browser = Browser::start("reply");
+    let (_, page) = page("one-packet");
+    browser.open(&page);
+    for (reply, verdict) in [("58", "No."), ("70 bytes", "Right.")] {
+        browser.eval(&format!("document.querySelector('#reply').value = {reply:?}"));
+        browser.eval("document.querySelector('form.reply').requestSubmit()");
+        assert!(browser.text("#verdict").starts_with(verdict), "{reply}");
+    }
+    assert_eq!(browser.count(".question details[open]"), 1);
+}
+
+#[tier1("chromium")]
 fn a_click_shows_a_packets_layers_and_bytes() {
     let mut browser = Browser::start("click");
     let (_, page) = page("lost-packet");

@@ -19,6 +19,8 @@ pub struct WorldConfig {
     pub train_packets: usize,
     /// Keep a timeline, whose memory grows with each packet.
     pub keep_timeline: bool,
+    /// Packets that are lost before they reach a link, by their places in the timeline.
+    pub lost_packets: Vec<usize>,
     /// Traffic class of all packets but those for which the engine has another; the lower two bits are
     /// the ECN field.
     pub traffic_class: u8,
@@ -38,6 +40,7 @@ impl Default for WorldConfig {
             bits_per_sec: None,
             train_packets: 16,
             keep_timeline: true,
+            lost_packets: Vec::new(),
             traffic_class: 0,
             endpoint: EndpointConfig::default(),
             fabric: None,

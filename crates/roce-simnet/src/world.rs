@@ -450,7 +450,9 @@ impl World {
             let sealed_len = bytes.len();
             bytes.extend_from_slice(&number.to_be_bytes());
             bytes.resize(frame_len + WIRE_OVERHEAD, 0);
-            let fate = host.fates.next_fate(&bytes);
+            let is_cut = self.config.lost_packets.contains(&(number as usize));
+            // A link counts the packets that reach it.
+            let fate = if is_cut { Fate::Drop } else { host.fates.next_fate(&bytes) };
             // Shared by the network and the timeline.
             let bytes = Bytes::from(bytes);
             if self.config.keep_timeline {
@@ -471,7 +473,7 @@ impl World {
                 });
             }
             // Links do to the frame what its fate says; on a fabric it can only be lost.
-            if is_fabric && fate == Fate::Drop {
+            if is_cut || (is_fabric && fate == Fate::Drop) {
                 self.hosts[from].lost_frames += 1;
             } else {
                 let traffic_class = outer.traffic_class;

@@ -79,6 +79,7 @@ impl Ladder {
             question: None,
             chunks: Vec::new(),
             left_out: collector.left_out,
+            losses: Vec::new(),
             hex_psns: true,
         })
     }

@@ -72,6 +72,7 @@ struct Data<'a> {
     question: Option<&'a Question>,
     chunks: Vec<(u64, usize, usize, f32)>,
     left_out: u64,
+    losses: Vec<(usize, Data<'a>)>,
     hex_psns: bool,
 }
 
@@ -122,7 +123,7 @@ impl Ladder {
         self.page(&links.to_html())
     }
 
-    fn page(&self, links: &str) -> Result<String, PageError> {
+    fn data(&self) -> Data<'_> {
         let mut remarks = Remarks::default();
         for remark in &self.remarks {
             remarks.at.push(remark.at.as_nanos());
@@ -131,7 +132,7 @@ impl Ladder {
             remarks.words.push(&remark.words);
             remarks.class.push(remark.class);
         }
-        let data = Data {
+        Data {
             title: &self.title,
             subtitle: &self.subtitle,
             hosts: &self.hosts,
@@ -142,10 +143,14 @@ impl Ladder {
             question: self.question.as_ref(),
             chunks: self.chunks.iter().map(|it| (it.0.as_nanos(), it.1, it.2, it.3)).collect(),
             left_out: self.left_out,
+            losses: self.losses.iter().map(|(lost, ladder)| (*lost, ladder.data())).collect(),
             hex_psns: self.hex_psns,
-        };
+        }
+    }
+
+    fn page(&self, links: &str) -> Result<String, PageError> {
         // `<` could end the script element or begin a comment.
-        let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+        let data = serde_json::to_string(&self.data())?.replace('<', "\\u003c");
         let mut page = String::with_capacity(data.len() + STYLE.len() + SCRIPT.len() + 4096);
         for (place, part) in TEMPLATE.split("{{").enumerate() {
             let Some((name, rest)) = part.split_once("}}").filter(|_| place > 0) else {
@@ -180,4 +185,5 @@ const SCRIPT: &str = concat!(
     include_str!("../page/reply.js"),
     include_str!("../page/ring.js"),
     include_str!("../page/ladder.js"),
+    include_str!("../page/lose.js"),
 );

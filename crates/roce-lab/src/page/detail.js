@@ -39,6 +39,11 @@ function showDetail(i) {
   if (S[P.facts[i]]) line("facts", S[P.facts[i]]);
   line("frame", P.len[i] + " bytes");
   parts.push(meta);
+  if (!variant && whole.losses.some(([number]) => number === P.number[i])) {
+    const lose = element("button", "lose", "Lose this packet");
+    lose.addEventListener("click", () => { location.hash = "lose-" + P.number[i]; });
+    parts.push(lose);
+  }
   if (S[P.findings[i]]) parts.push(element("p", "found", S[P.findings[i]]));
   const bytes = bytesOf(i);
   const dump = element("div", "bytes");

@@ -1,7 +1,11 @@
 // Positions on the page. Time runs downwards, but not to scale: every sent packet and every remark
 // has a row, long silences are shortened, and arrivals lie between rows.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const whole = JSON.parse(document.getElementById("data").textContent);
+/// The run without one packet, if the address names that: #lose-3.
+const lostNumber = Number((location.hash.match(/^#lose-(\d+)$/) || [])[1]);
+const variant = whole.losses.find(([number]) => number === lostNumber);
+const data = variant ? variant[1] : whole;
 document.getElementById("data").textContent = ""; // the parsed copy is enough
 const P = data.packets, R = data.remarks, S = P.strings;
 const COUNT = P.from.length;

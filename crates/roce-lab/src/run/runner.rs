@@ -17,9 +17,9 @@ use crate::ring::Ring;
 use crate::trial::TrialRun;
 use roce_simnet::{Connection, End, Region, World};
 
-/// Runs a lesson.
-pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
-    let mut runner = Runner::build(lesson)?;
+/// Runs a lesson in a network that also loses some packets of the timeline.
+pub(super) fn simulate(lesson: &Lesson, lost: &[usize]) -> Result<LessonRun, LessonError> {
+    let mut runner = Runner::build(lesson, lost)?;
     let mut sections = Vec::new();
     for (place, section) in lesson.section.iter().enumerate() {
         runner.section = place + 1;

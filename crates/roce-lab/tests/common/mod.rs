@@ -17,6 +17,8 @@ pub(crate) struct Browser {
     answers: BufReader<File>,
     session: String,
     calls: u64,
+    /// Pages that were loaded.
+    pub(crate) loads: u64,
     /// What the page complained about.
     pub(crate) complaints: Vec<String>,
     folder: PathBuf,
@@ -65,6 +67,7 @@ impl Browser {
             answers,
             session: String::new(),
             calls: 0,
+            loads: 0,
             complaints: Vec::new(),
             folder,
             _watchdog: watchdog,
@@ -181,6 +184,14 @@ impl Browser {
         }
     }
 
+    /// Waits until so many pages were loaded.
+    pub(crate) fn wait_for_load(&mut self, loads: u64) {
+        while self.loads < loads {
+            let message = self.read();
+            self.note(&message);
+        }
+    }
+
     fn wait_for(&mut self, event: &str) {
         loop {
             let message = self.read();
@@ -199,6 +210,7 @@ impl Browser {
     }
 
     fn note(&mut self, message: &Value) {
+        self.loads += u64::from(message["method"] == "Page.loadEventFired");
         let params = &message["params"];
         let complaint = match message["method"].as_str() {
             Some("Runtime.exceptionThrown") => params["exceptionDetails"].to_string(),

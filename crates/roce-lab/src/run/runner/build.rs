@@ -14,7 +14,7 @@ use crate::ring::{Ring, RingOptions};
 use roce_simnet::{ConnectOptions, Connection, Region, World, WorldConfig, default_options};
 
 impl Runner {
-    pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {
+    pub(super) fn build(lesson: &Lesson, lost: &[usize]) -> Result<Self, LessonError> {
         let WorldData { hosts, delay, rate, window, ect } = &lesson.world;
         if !(2..=64).contains(&hosts.len()) {
             return Err(out_of_range("the number of hosts", hosts.len()));
@@ -29,6 +29,7 @@ impl Runner {
             delay: delay.duration(),
             bits_per_sec: rate.map(|rate| rate.bits_per_sec()),
             endpoint,
+            lost_packets: lost.to_vec(),
             traffic_class: if *ect { 0b10 } else { 0 },
             ..WorldConfig::default()
         };
