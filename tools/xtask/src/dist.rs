@@ -1,40 +1,56 @@
-//! `cargo xtask dist`: an installation, and a Debian package of it.
+//! `cargo xtask dist`: an installation, and archives and packages of it.
 //!
-//! `target/dist` can be copied to `/usr/local` as it is; beside `bin`, `lib` and `share` it has the
-//! package and a `Containerfile` that installs it. With `--check` the package is installed in a
-//! Debian 12 root made for that, and unmodified programs run there.
+//! `bin`, `lib` and `share` in `target/dist` can be copied to `/usr/local` as they are. Beside them are what is
+//! released, an archive and packages with their checksums and lists of contents, and a `Containerfile` that
+//! installs a package. With `--check` all are installed in Debian roots made for that, and unmodified
+//! programs run there.
 
+mod architecture;
 mod check;
 mod deb;
 mod elf;
 mod installation;
 mod licences;
+mod released;
+mod rpm;
+mod sbom;
+mod tarball;
+mod tool;
 mod wheel;
 mod wheel_check;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::Args;
 
-use crate::{Result, host, workspace};
+use crate::{Result, host, workspace, zig};
 
+use architecture::Architecture;
 use elf::Needs;
 use installation::Installation;
+use released::Released;
 
 /// What `cargo xtask dist` takes.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Install the package in a new Debian 12 root and run programs there (as root).
+    /// Install the archive and the packages in new Debian roots and run programs there (as root).
     #[arg(long)]
     check: bool,
-    /// Lay out what the tests run: sooner built, larger and slower.
+    /// Lay out what the tests run: sooner built, larger and slower, and for the glibc of this machine.
     #[arg(long)]
     dev: bool,
     /// Build a Python wheel, too; with `--check` install it in fresh virtual environments instead.
     #[arg(long)]
     wheel: bool,
+    /// Release for arm64, too.
+    #[arg(long, conflicts_with = "dev")]
+    arm64: bool,
 }
+
+/// The newest glibc that a library of a build for tests may need.
+const GLIBC_OF_TESTS: (u32, u32) = (2, 34);
 
 /// Builds, lays out and packs; then checks, if that is asked for.
 ///
@@ -42,24 +58,38 @@ pub(crate) struct Options {
 /// If something does not compile, a tool is missing, or a check fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     host::install_missing(host::PACKAGING_TOOLS)?;
-    let built = build(options.dev)?;
-    let folder = workspace::target().join("dist");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
+    if options.arm64 {
+        host::install_missing(host::ARM64_PACKAGING_TOOLS)?;
     }
-    let installation = Installation::lay_out(&built, &folder)?;
-    let needs = Needs::of_all(&installation.binaries())?;
-    Needs::of_all(&installation.libraries())?.check()?;
-    let package = deb::build(&installation, &needs)?;
+    let folder = workspace::target().join("dist");
+    let built = if options.dev { build_for_tests()? } else { build(Architecture::X86_64)? };
+    remove(&folder)?;
+    let installation = Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
+    if options.dev {
+        let needs = Needs::of_all(Architecture::X86_64, &installation.libraries())?;
+        needs.check(GLIBC_OF_TESTS)?;
+    }
+    let own = Released::pack(&installation, options.dev, &folder)?;
+    let mut files = own.files();
+    if options.arm64 {
+        let other = workspace::target().join("dist-aarch64");
+        let built = build(Architecture::Aarch64)?;
+        remove(&other)?;
+        let other =
+            Installation::lay_out(Architecture::Aarch64, &built, &other, Some(&installation))?;
+        files.extend(Released::pack(&other, false, &folder)?.files());
+    }
+    tarball::write_checksums(&folder, &files)?;
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
     fs::write(folder.join("Containerfile.ci"), include_str!("dist/Containerfile.ci"))?;
-    print_sizes(&folder, &installation, &package)?;
+    print_sizes(&folder, installation.binaries().into_iter().chain(files))?;
     if options.wheel {
+        let needs = Needs::of_all(Architecture::X86_64, &installation.binaries())?;
         let wheel = wheel::build(&installation, &needs, &folder, options.dev)?;
         print_size(&folder, &wheel)?;
         return if options.check { wheel_check::run(&wheel) } else { Ok(()) };
     }
-    if options.check { check::run(&package) } else { Ok(()) }
+    if options.check { check::run(&own) } else { Ok(()) }
 }
 
 /// Returns an installation of what the tests run, in a folder of its own.
@@ -69,33 +99,43 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn installation_for_tests() -> Result<PathBuf> {
     host::install_missing(host::PACKAGING_TOOLS)?;
     let folder = workspace::target().join("dist-tests");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
-    Installation::lay_out(&build(true)?, &folder)?;
+    let built = build_for_tests()?;
+    remove(&folder)?;
+    Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
     Ok(folder)
 }
 
-/// Builds the packages and returns the folder of the result.
-fn build(dev: bool) -> Result<PathBuf> {
-    let mut cargo = match dev {
-        true => workspace::build_for_tests(),
-        false => {
-            let mut cargo = workspace::cargo();
-            cargo.args(["build", "--quiet", "--release"]);
-            cargo.args(licences::PACKAGES.iter().flat_map(|package| ["--package", package]));
-            cargo
-        }
-    };
-    if !cargo.status()?.success() {
-        return Err("the installation does not compile".into());
-    }
-    Ok(workspace::target().join(if dev { "debug" } else { "release" }))
+/// Builds what is released, for its glibc, and returns the folder of the result.
+fn build(architecture: Architecture) -> Result<PathBuf> {
+    let target = architecture.target();
+    let mut cargo = zig::Zig::find_or_install()?.build(target)?;
+    cargo.args(["--quiet", "--release"]);
+    cargo.args(licences::PACKAGES.iter().flat_map(|package| ["--package", package]));
+    compile(&mut cargo)?;
+    Ok(workspace::target().join(target).join("release"))
 }
 
-fn print_sizes(folder: &Path, installation: &Installation, package: &Path) -> Result<()> {
+/// Builds what the tests run and returns the folder of the result.
+fn build_for_tests() -> Result<PathBuf> {
+    compile(&mut workspace::build_for_tests())?;
+    Ok(workspace::target().join("debug"))
+}
+
+fn compile(cargo: &mut Command) -> Result<()> {
+    let is_done = cargo.status()?.success();
+    if is_done { Ok(()) } else { Err("the installation does not compile".into()) }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(())
+}
+
+fn print_sizes(folder: &Path, files: impl Iterator<Item = PathBuf>) -> Result<()> {
     println!("{}:", folder.display());
-    for file in installation.binaries().into_iter().chain([package.to_owned()]) {
+    for file in files {
         print_size(folder, &file)?;
     }
     Ok(())

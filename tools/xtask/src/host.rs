@@ -134,6 +134,14 @@ pub(crate) const PACKAGING_TOOLS: &[Requirement] = &[
     (Program("objdump"), "binutils"),
     (Program("dpkg-deb"), "dpkg"),
     (Program("gzip"), "gzip"),
+    (Program("tar"), "tar"),
+    (Program("rpmbuild"), "rpm"),
+];
+
+/// Debian packages of what lays out an installation for arm64.
+pub(crate) const ARM64_PACKAGING_TOOLS: &[Requirement] = &[
+    (Program("aarch64-linux-gnu-strip"), "binutils-aarch64-linux-gnu"),
+    (Program("aarch64-linux-gnu-objdump"), "binutils-aarch64-linux-gnu"),
 ];
 
 /// Debian packages of what runs a wheel.

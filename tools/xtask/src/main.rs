@@ -26,6 +26,7 @@ mod soak;
 mod stages;
 mod test;
 mod workspace;
+mod zig;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -91,7 +92,7 @@ enum Command {
     },
     /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
     Cost,
-    /// Lay out an installation in `target/dist`, with a Debian package and a Containerfile.
+    /// Lay out an installation in `target/dist`, with archives and packages of it.
     Dist(dist::Options),
     /// Run the steps of `action.yml`, the workflows of `docs/ci` and the pods of `docs/kubernetes` in fresh
     /// Debian roots (as root).

@@ -5,37 +5,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::elf::Needs;
-use super::installation::Installation;
+use super::installation::{FOLDERS, Installation};
+use super::tool::run_tool;
 use crate::{Result, workspace};
 
-/// Packs an installation and returns the package, which is in its folder.
+/// Packs an installation into `folder` and returns the package.
 ///
 /// The package has no scripts and gives no file capabilities: the loader ignores `LD_LIBRARY_PATH` for
 /// programs whose file has some, and `roce run` passes on what its caller may do.
-pub(super) fn build(installation: &Installation, needs: &Needs) -> Result<PathBuf> {
+pub(super) fn build(installation: &Installation, needs: &Needs, folder: &Path) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
-    let package = installation.folder().join(format!("roce_{version}_amd64.deb"));
+    let architecture = installation.architecture().debian();
+    let package = folder.join(format!("roce_{version}_{architecture}.deb"));
     let root = workspace::target().join("dist-package");
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
     let usr = root.join("usr");
     fs::create_dir_all(&usr)?;
-    for folder in ["bin", "lib", "share"] {
-        run(Command::new("cp").arg("-a").arg(installation.folder().join(folder)).arg(&usr))?;
+    for folder in FOLDERS {
+        run_tool(Command::new("cp").arg("-a").arg(installation.folder().join(folder)).arg(&usr))?;
     }
     follow_policy(&usr.join("share"))?;
     // What dpkg is told does not depend on the umask of the build.
-    run(Command::new("chmod").arg("-R").arg("u=rwX,go=rX").arg(&root))?;
-    let control = control(version, &needs.packages()?, &usr)?;
+    run_tool(Command::new("chmod").arg("-R").arg("u=rwX,go=rX").arg(&root))?;
+    let control = control(version, architecture, &needs.packages()?, &usr)?;
     fs::create_dir(root.join("DEBIAN"))?;
-    run(Command::new("chmod").arg("755").arg(root.join("DEBIAN")))?;
+    run_tool(Command::new("chmod").arg("755").arg(root.join("DEBIAN")))?;
     fs::write(root.join("DEBIAN/control"), control)?;
-    run(Command::new("chmod").arg("644").arg(root.join("DEBIAN/control")))?;
-    run(Command::new("dpkg-deb")
-        .args(["--build", "--root-owner-group", "-Zxz"])
-        .arg(&root)
-        .arg(&package))?;
+    run_tool(Command::new("chmod").arg("644").arg(root.join("DEBIAN/control")))?;
+    run_tool(
+        Command::new("dpkg-deb")
+            .args(["--build", "--root-owner-group", "-Zxz"])
+            .arg(&root)
+            .arg(&package),
+    )?;
     fs::remove_dir_all(&root)?;
     Ok(package)
 }
@@ -48,16 +52,21 @@ fn follow_policy(share: &Path) -> Result<()> {
     for page in fs::read_dir(share.join("man/man1"))? {
         compressed.push(page?.path());
     }
-    run(Command::new("gzip").args(["-9", "-n"]).args(compressed))
+    run_tool(Command::new("gzip").args(["-9", "-n"]).args(compressed))
 }
 
-fn control(version: &str, dependencies: &str, installed: &Path) -> Result<String> {
+fn control(
+    version: &str,
+    architecture: &str,
+    dependencies: &str,
+    installed: &Path,
+) -> Result<String> {
     let kibibytes = kibibytes(installed)?;
     Ok(format!(
         "\
 Package: roce
 Version: {version}
-Architecture: amd64
+Architecture: {architecture}
 Maintainer: The roce contributors
 Installed-Size: {kibibytes}
 Depends: {dependencies}
@@ -88,13 +97,4 @@ fn kibibytes(folder: &Path) -> Result<u64> {
         };
     }
     Ok(sum)
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let program = command.get_program().display().to_string();
-    Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }

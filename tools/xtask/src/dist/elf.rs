@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::architecture::{Architecture, BinaryTool};
 use crate::Result;
-
-/// The newest glibc, as major and minor version, that a library may need which other programs load:
-/// that of Red Hat 9, the oldest of the systems it is for.
-const MAX_GLIBC: (u32, u32) = (2, 34);
 
 /// What files need together.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,9 +17,9 @@ pub(super) struct Needs {
 
 impl Needs {
     /// Returns what programs and libraries need.
-    pub(super) fn of_all(files: &[PathBuf]) -> Result<Self> {
+    pub(super) fn of_all(architecture: Architecture, files: &[PathBuf]) -> Result<Self> {
         files.iter().try_fold(Self::default(), |mut all, file| {
-            let one = Self::of(file)?;
+            let one = Self::of(architecture, file)?;
             all.libraries.extend(one.libraries);
             all.glibc = all.glibc.max(one.glibc);
             Ok(all)
@@ -34,17 +31,17 @@ impl Needs {
         self.glibc
     }
 
-    /// Checks that libraries can be loaded on the oldest system they are for.
+    /// Checks that a glibc, as major and minor version, is new enough.
     ///
     /// # Errors
     /// Otherwise, with both versions.
-    pub(super) fn check(&self) -> Result<()> {
-        let ((major, minor), (max_major, max_minor)) = (self.glibc, MAX_GLIBC);
-        if self.glibc <= MAX_GLIBC {
+    pub(super) fn check(&self, oldest: (u32, u32)) -> Result<()> {
+        let ((major, minor), (max_major, max_minor)) = (self.glibc, oldest);
+        if self.glibc <= oldest {
             return Ok(());
         }
         Err(format!(
-            "a library needs glibc {major}.{minor}, newer than {max_major}.{max_minor}; `objdump -T` \
+            "a program or library needs glibc {major}.{minor}, newer than {max_major}.{max_minor}; `objdump -T` \
              shows for which function"
         )
         .into())
@@ -59,7 +56,7 @@ impl Needs {
         let mut packages = BTreeSet::from([format!("libc6 (>= {major}.{minor})")]);
         for library in &self.libraries {
             match library.split_once(".so").map(|(name, _)| name) {
-                Some("libc" | "libm" | "ld-linux-x86-64") => {}
+                Some(name) if Self::GLIBC.contains(&name) => {}
                 Some("libgcc_s") => _ = packages.insert("libgcc-s1".to_owned()),
                 _ => return Err(format!("which package has {library} is not known").into()),
             }
@@ -67,8 +64,23 @@ impl Needs {
         Ok(packages.into_iter().collect::<Vec<_>>().join(", "))
     }
 
-    fn of(file: &Path) -> Result<Self> {
-        let output = Command::new("objdump").arg("-p").arg(file).env("LC_ALL", "C").output()?;
+    /// Libraries of glibc.
+    const GLIBC: [&str; 7] =
+        ["libc", "libm", "libdl", "libpthread", "librt", "ld-linux-x86-64", "ld-linux-aarch64"];
+
+    /// Returns what a package for rpm requires.
+    pub(super) fn capabilities(&self) -> Vec<String> {
+        let (major, minor) = self.glibc;
+        let glibc = format!("libc.so.6(GLIBC_{major}.{minor})(64bit)");
+        let others = self.libraries.iter().filter(|library| {
+            !library.split_once(".so").is_some_and(|(name, _)| Self::GLIBC.contains(&name))
+        });
+        [glibc].into_iter().chain(others.map(|library| format!("{library}()(64bit)"))).collect()
+    }
+
+    fn of(architecture: Architecture, file: &Path) -> Result<Self> {
+        let mut objdump = Command::new(architecture.tool(BinaryTool::Objdump));
+        let output = objdump.arg("-p").arg(file).env("LC_ALL", "C").output()?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into());
         }
@@ -116,9 +128,13 @@ Version References:
 ";
         let needs = Needs::parse(text);
         assert_eq!(needs.packages().unwrap(), "libc6 (>= 2.34), libgcc-s1");
-        assert!(needs.check().is_ok());
+        assert_eq!(
+            needs.capabilities(),
+            ["libc.so.6(GLIBC_2.34)(64bit)", "libgcc_s.so.1()(64bit)"]
+        );
+        assert!(needs.check((2, 34)).is_ok());
         let newer = Needs::parse(&text.replace("2.34", "2.35"));
-        assert!(newer.check().is_err());
+        assert!(newer.check((2, 34)).is_err());
         let other = Needs::parse(&text.replace("libc.so.6", "libssl.so.3"));
         assert!(other.packages().is_err());
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::architecture::{Architecture, BinaryTool};
 use super::licences;
 use crate::{Result, workspace};
 
@@ -15,28 +16,41 @@ const LIBRARIES: [(&str, &str); 2] =
 /// Another name of a library, for the linker, and what it is a link to.
 const LINK: (&str, &str) = ("libibverbs.so", "libibverbs.so.1");
 
-/// A folder with `bin`, `lib` and `share`.
+/// The folders of an installation.
+pub(super) const FOLDERS: [&str; 3] = ["bin", "lib", "share"];
+
+/// A folder with [`FOLDERS`].
 #[derive(Debug)]
 pub(super) struct Installation {
     folder: PathBuf,
+    architecture: Architecture,
 }
 
 impl Installation {
-    /// Lays out what was built in one folder below another, which does not exist yet.
-    pub(super) fn lay_out(built: &Path, folder: &Path) -> Result<Self> {
-        let made = Self { folder: folder.to_owned() };
+    /// Lays out what was built in one folder below another, which does not exist yet. Manual pages and completions
+    /// are those of `runnable`, or else are written by the program itself, which this machine must run then.
+    pub(super) fn lay_out(
+        architecture: Architecture,
+        built: &Path,
+        folder: &Path,
+        runnable: Option<&Self>,
+    ) -> Result<Self> {
+        let made = Self { folder: folder.to_owned(), architecture };
         let libraries = made.library_folder();
         for folder in [&folder.join("bin"), &libraries] {
             fs::create_dir_all(folder)?;
         }
-        strip(&built.join("roce"), &made.program(), "--strip-all")?;
+        let strip =
+            |from: &str, to: &Path, extent| strip(architecture, &built.join(from), to, extent);
+        strip("roce", &made.program(), "--strip-all")?;
         for (from, to) in LIBRARIES {
-            strip(&built.join(from), &libraries.join(to), "--strip-unneeded")?;
+            strip(from, &libraries.join(to), "--strip-unneeded")?;
         }
         symlink(LINK.1, libraries.join(LINK.0))?;
 
         let share = folder.join("share");
-        let generated = Command::new(made.program()).arg("generate").arg(&share).status()?;
+        let program = runnable.unwrap_or(&made).program();
+        let generated = Command::new(program).arg("generate").arg(&share).status()?;
         if !generated.success() {
             return Err("roce generate failed".into());
         }
@@ -44,13 +58,21 @@ impl Installation {
         copy_folder(&workspace::root().join("docs"), &documents.join("docs"))?;
         fs::copy(workspace::root().join("README.md"), documents.join("README.md"))?;
         fs::write(documents.join("copyright"), licences::own()?)?;
-        fs::write(documents.join("third-party-licences"), licences::of_dependencies()?)?;
+        fs::write(
+            documents.join("third-party-licences"),
+            licences::of_dependencies(architecture)?,
+        )?;
         Ok(made)
     }
 
     /// Returns the folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Returns its architecture.
+    pub(super) fn architecture(&self) -> Architecture {
+        self.architecture
     }
 
     /// Returns the program.
@@ -95,8 +117,8 @@ pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Copies a program or library without what only debuggers and linkers read.
-fn strip(from: &Path, to: &Path, extent: &str) -> Result<()> {
-    let mut strip = Command::new("strip");
+fn strip(architecture: Architecture, from: &Path, to: &Path, extent: &str) -> Result<()> {
+    let mut strip = Command::new(architecture.tool(BinaryTool::Strip));
     strip.args([extent, "--remove-section=.comment", "-o"]).arg(to).arg(from);
     if strip.status()?.success() {
         return Ok(());

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::architecture::Architecture;
 use crate::{Result, workspace};
 
 /// Returns the licences of this project's own code.
@@ -27,16 +28,12 @@ pub(super) fn own() -> Result<String> {
 ///
 /// # Errors
 /// If cargo does not tell them, or a crate declares no licence.
-pub(super) fn of_dependencies() -> Result<String> {
-    let metadata = metadata()?;
+pub(super) fn of_dependencies(architecture: Architecture) -> Result<String> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in compiled_in(&metadata)? {
-        let (name, version) = (text(&package["name"])?, text(&package["version"])?);
-        let licence = text(&package["license"]).map_err(|_| format!("{name} has no licence"))?;
+    for Package { name, version, licence, folder } in compiled_in(architecture)? {
         writeln!(list, "{name} {version}: {licence}")?;
-        let folder = Path::new(text(&package["manifest_path"])?).parent();
-        for licence in texts_in(folder.ok_or("a manifest has a folder")?)? {
+        for licence in texts_in(&folder)? {
             texts.entry(licence).or_default().push(format!("{name} {version}"));
         }
     }
@@ -46,9 +43,41 @@ pub(super) fn of_dependencies() -> Result<String> {
     Ok(list)
 }
 
-fn metadata() -> Result<Value> {
+/// A package of others that ours are linked with.
+#[derive(Debug)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// The expression of its manifest.
+    pub(super) licence: String,
+    /// The folder of its manifest.
+    folder: PathBuf,
+}
+
+/// Returns the packages of others that ours are linked with, by name.
+///
+/// # Errors
+/// If cargo does not tell them, or one declares no licence.
+pub(super) fn compiled_in(architecture: Architecture) -> Result<Vec<Package>> {
+    let metadata = metadata(architecture)?;
+    let packages = linked(&metadata)?.into_iter().map(|package| {
+        let name = text(&package["name"])?;
+        let licence = text(&package["license"]).map_err(|_| format!("{name} has no licence"))?;
+        let folder = Path::new(text(&package["manifest_path"])?).parent();
+        Ok(Package {
+            name: name.to_owned(),
+            version: text(&package["version"])?.to_owned(),
+            licence: licence.to_owned(),
+            folder: folder.ok_or("a manifest has a folder")?.to_owned(),
+        })
+    });
+    packages.collect()
+}
+
+fn metadata(architecture: Architecture) -> Result<Value> {
     let mut cargo = workspace::cargo();
-    cargo.args(["metadata", "--format-version=1", "--filter-platform=x86_64-unknown-linux-gnu"]);
+    cargo.args(["metadata", "--format-version=1"]);
+    cargo.arg(format!("--filter-platform={}", architecture.target()));
     let output = cargo.output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());
@@ -56,8 +85,8 @@ fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns the packages of others that ours are linked with, by name.
-fn compiled_in(metadata: &Value) -> Result<Vec<&Value>> {
+/// Returns what cargo says of these packages.
+fn linked(metadata: &Value) -> Result<Vec<&Value>> {
     let packages: BTreeMap<&str, &Value> = by_id(&metadata["packages"])?;
     let nodes: BTreeMap<&str, &Value> = by_id(&metadata["resolve"]["nodes"])?;
     let is_ours = |package: &Value| package["source"].is_null();
@@ -124,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_compiled_in_is_listed_and_what_only_builds_or_tests_is_not() {
-        let list = of_dependencies().unwrap();
+        let list = of_dependencies(Architecture::X86_64).unwrap();
         let names: Vec<&str> = list
             .lines()
             .take_while(|line| !line.is_empty())

@@ -1,0 +1,102 @@
+//! zig as a linker that knows the C library of other architectures and older versions, and cargo with it.
+//!
+//! Both are packages of the Python index, which are put below the folder of builds.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, host, workspace};
+
+/// The packages, with versions that work together. zig 0.16 links by a linker of its own, which does not know all
+/// options of rustc.
+const PACKAGES: [&str; 2] = ["ziglang==0.15.2", "cargo-zigbuild==0.24.1"];
+
+/// The glibc that what is released may need: that of Red Hat 8 and Debian 10.
+pub(crate) const GLIBC: (u32, u32) = (2, 28);
+
+/// zig, and the subcommand of cargo that uses it.
+#[derive(Debug)]
+pub(crate) struct Zig {
+    folder: PathBuf,
+}
+
+impl Zig {
+    /// Returns those below the folder of builds; fetches them if there are none.
+    ///
+    /// # Errors
+    /// If Python's installer cannot fetch them.
+    pub(crate) fn find_or_install() -> Result<Self> {
+        let folder = workspace::target().join("zig");
+        let found = Self { folder };
+        let versions = found.folder.join("versions");
+        if fs::read_to_string(&versions).is_ok_and(|found| found == PACKAGES.join("\n")) {
+            return Ok(found);
+        }
+        host::install_missing(host::PYTHON_INSTALLER)?;
+        let unfinished = found.folder.with_extension("part");
+        for old in [&unfinished, &found.folder] {
+            if old.exists() {
+                fs::remove_dir_all(old)?;
+            }
+        }
+        println!("   installing: {} below {}", PACKAGES.join(" "), found.folder.display());
+        let mut pip = Command::new("/usr/bin/python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
+        if !pip.args(PACKAGES).status()?.success() {
+            return Err(format!("pip did not install {}", PACKAGES.join(", ")).into());
+        }
+        fs::write(unfinished.join("versions"), PACKAGES.join("\n"))?;
+        fs::rename(&unfinished, &found.folder)?;
+        Ok(found)
+    }
+
+    /// Returns the program `zig`.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.join("ziglang/zig")
+    }
+
+    /// Returns cargo, with zig where the subcommand `zigbuild`, maturin and the like look for it.
+    pub(crate) fn cargo(&self) -> Result<Command> {
+        let mut cargo = workspace::cargo();
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = [self.folder.join("bin"), self.folder.join("ziglang")];
+        cargo.env("PATH", env::join_paths(folders.into_iter().chain(env::split_paths(&path)))?);
+        cargo.env("CARGO_ZIGBUILD_ZIG_PATH", self.program());
+        // zig compiles its parts of the C library here.
+        cargo.env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("cache"));
+        cargo.env("CARGO_ZIGBUILD_CACHE_DIR", self.folder.join("wrappers"));
+        Ok(cargo)
+    }
+
+    /// Returns the subcommand that builds for a target with the [`GLIBC`] that is released for.
+    ///
+    /// # Errors
+    /// If the target's standard library cannot be installed.
+    pub(crate) fn build(&self, target: &str) -> Result<Command> {
+        install_standard_library(target)?;
+        let (major, minor) = GLIBC;
+        let mut cargo = self.cargo()?;
+        cargo.arg("zigbuild").arg(format!("--target={target}.{major}.{minor}"));
+        Ok(cargo)
+    }
+}
+
+/// Makes sure that rustc has the standard library of a target; rustup fetches it where it is missing.
+fn install_standard_library(target: &str) -> Result<()> {
+    let output = Command::new("rustc")
+        .args(["--print=target-libdir", "--target", target])
+        .current_dir(workspace::root())
+        .output()?;
+    let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && Path::new(&folder).is_dir() {
+        return Ok(());
+    }
+    let status = Command::new("rustup")
+        .args(["target", "add", target])
+        .current_dir(workspace::root())
+        .status()
+        .map_err(|error| format!("rustc has no {target}, and rustup: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("rustup did not add {target}").into()) }
+}
