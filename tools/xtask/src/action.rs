@@ -17,7 +17,7 @@ use std::time::Instant;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use self::file::{Action, Workflow};
-use self::runner::Job;
+use self::runner::{Job, User};
 use crate::debian_root::{BOOKWORM, DebianRoot, Release, TRIXIE};
 use crate::{Result, dist, workspace};
 
@@ -25,15 +25,6 @@ use crate::{Result, dist, workspace};
 /// projects are made with.
 const PACKAGES: &str = "ca-certificates,cmake,curl,g++,ibverbs-utils,libcap2-bin,libibverbs-dev,make,perftest,\
                         python3,python3-pytest,python3-pyverbs,sudo";
-
-/// The user of a runner.
-#[derive(Clone, Copy, Debug)]
-enum User {
-    /// As in the container of a job.
-    Root,
-    /// As on a hosted runner.
-    Sudo,
-}
 
 /// A workflow's file in `docs/ci`, the folder of a project for it, and what the job prints.
 struct Example {

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::User;
 use super::file::{Action, Step, Values, Workflow};
 use crate::Result;
 
@@ -14,6 +13,15 @@ pub(super) const ENTRY: &str = "sh /check/job.sh";
 
 /// Port of the server that has the release.
 const PORT: u16 = 8080;
+
+/// The user of a runner.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum User {
+    /// As in the container of a job.
+    Root,
+    /// As on a hosted runner.
+    Sudo,
+}
 
 /// The steps of a job.
 #[derive(Debug)]
