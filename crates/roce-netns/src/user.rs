@@ -31,6 +31,10 @@ pub fn enter_user_namespace_if_needed() -> Result<(), NetnsError> {
     if threads > 1 {
         return Err(NetnsError::ThreadsExist { threads });
     }
+    // The files of a process are root's if its program has a capability, as `setcap` gives one, and the maps
+    // below are such files.
+    nix::sys::prctl::set_dumpable(true)
+        .map_err(|errno| NetnsError::NotAllowed { doing: ENTERING, source: errno.into() })?;
     // Read before `unshare`: afterwards both are the overflow id.
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER)

@@ -81,6 +81,7 @@ pub(crate) const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ethtool"), "ethtool"),
     (Program("ip"), "iproute2"),
     (Program("setpriv"), "util-linux"),
+    (Program("setcap"), "libcap2-bin"),
     (Program("cc"), "gcc"),
     (Program("nm"), "binutils"),
     (Program("valgrind"), "valgrind"),

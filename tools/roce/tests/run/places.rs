@@ -76,6 +76,22 @@ fn an_ordinary_user_has_devices_in_private_hosts() -> Outcome {
     Ok(())
 }
 
+/// The kernel gives the files of a process whose program has a capability to root, that of the map of
+/// user ids too.
+#[tier1("perftest, libcap2-bin")]
+fn a_capability_of_the_file_does_not_prevent_private_hosts() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let copy = Copy::new("capable")?;
+    let mut command = copy.run(&["--local", "2", "--", "ib_write_bw", "-n", "50"]);
+    let given = Command::new("setcap").arg("cap_net_raw+ep").arg(command.get_program()).output()?;
+    succeeded(&given)?;
+    let output = command.uid(NOBODY).gid(NOBODY).output()?;
+    assert!(succeeded(&output)?.contains("[1]  65536      50"));
+    Ok(())
+}
+
 #[tier1]
 fn an_ordinary_user_without_a_private_host_is_told_what_is_missing() -> Outcome {
     if !nix::unistd::geteuid().is_root() {
