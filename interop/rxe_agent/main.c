@@ -45,7 +45,7 @@ static int command_capabilities(char **words)
 	int code = ibv_query_device_ex(context, NULL, &attributes);
 	if (code)
 		return fail(code, "ask for the capabilities");
-	ok("flags=%llu", (unsigned long long)attributes.device_cap_flags_ex);
+	ok("flags=%llu rdma_core=%d", (unsigned long long)attributes.device_cap_flags_ex, RDMA_CORE);
 	return 0;
 }
 

@@ -108,6 +108,9 @@ static struct ibv_qp *create_extended(const struct ibv_qp_init_attr *init)
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_ATOMIC_WRITE,
 	};
+#if RDMA_CORE >= 45
+	extended.send_ops_flags |= IBV_QP_EX_WITH_FLUSH;
+#endif
 	return ibv_create_qp_ex(context, &extended);
 }
 

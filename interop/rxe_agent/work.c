@@ -68,6 +68,9 @@ static const struct { const char *name; enum ibv_wr_opcode opcode; } operations[
 	{ "cmp_swap", IBV_WR_ATOMIC_CMP_AND_SWP },
 	{ "fetch_add", IBV_WR_ATOMIC_FETCH_AND_ADD },
 	{ "atomic_write", IBV_WR_ATOMIC_WRITE },
+#if RDMA_CORE >= 45
+	{ "flush", IBV_WR_FLUSH },
+#endif
 };
 
 /* ATOMIC WRITE is posted to extended queue pairs alone. */
@@ -82,6 +85,41 @@ static int post_atomic_write(struct object *pair, uint64_t id, unsigned flags, u
 	ibv_wr_start(builder);
 	ibv_wr_atomic_write(builder, rkey, remote, &value);
 	return ibv_wr_complete(builder);
+}
+
+#if RDMA_CORE >= 45
+/* So is FLUSH, of a range or of the whole region, for global visibility. */
+static int post_flush(struct object *pair, uint64_t id, unsigned flags, uint32_t rkey, uint64_t remote,
+		      size_t length, int is_of_region)
+{
+	struct ibv_qp_ex *builder = ibv_qp_to_qp_ex(pair->qp);
+	if (!builder)
+		return EINVAL;
+	builder->wr_id = id;
+	builder->wr_flags = flags;
+	ibv_wr_start(builder);
+	ibv_wr_flush(builder, rkey, remote, length, IBV_FLUSH_GLOBAL,
+		     is_of_region ? IBV_FLUSH_MR : IBV_FLUSH_RANGE);
+	return ibv_wr_complete(builder);
+}
+#endif
+
+/* Posts an operation that has a call of its own; returns -1 for one that has not. */
+static int post_by_call(struct object *pair, const struct ibv_send_wr *work, size_t length,
+			uint64_t value, int is_of_region)
+{
+	uint64_t remote = work->wr.rdma.remote_addr;
+	if (work->opcode == IBV_WR_ATOMIC_WRITE)
+		return post_atomic_write(pair, work->wr_id, work->send_flags, work->wr.rdma.rkey,
+					 remote, value);
+#if RDMA_CORE >= 45
+	if (work->opcode == IBV_WR_FLUSH)
+		return post_flush(pair, work->wr_id, work->send_flags, work->wr.rdma.rkey, remote,
+				  length, is_of_region);
+#else
+	(void)length, (void)is_of_region;
+#endif
+	return -1;
 }
 
 int command_post(char **words)
@@ -140,10 +178,10 @@ int command_post(char **words)
 			work.wr.rdma.rkey = (uint32_t)rkey;
 		}
 		struct ibv_send_wr *bad;
-		int is_store = work.opcode == IBV_WR_ATOMIC_WRITE;
-		int code = is_store ? post_atomic_write(pair, id + i, flags, (uint32_t)rkey,
-							raddr + i * step, swap + i * step) :
-				      ibv_post_send(pair->qp, &work, &bad);
+		int code = post_by_call(pair, &work, entries ? sges[0].length : 0, swap + i * step,
+					compare != 0);
+		if (code < 0)
+			code = ibv_post_send(pair->qp, &work, &bad);
 		if (code)
 			return fail(code, "%s %" PRIu64 " of %" PRIu64, name, i + 1, count);
 		for (int entry = 0; entry < entries; entry++)

@@ -295,6 +295,14 @@ impl Agent {
         number(&self.execute("capabilities")?, "flags")
     }
 
+    /// The release of the guest's rdma-core.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn rdma_core_release(&mut self) -> Result<u64, Fault> {
+        number(&self.execute("capabilities")?, "rdma_core")
+    }
+
     /// Posts sends.
     ///
     /// # Errors

@@ -251,7 +251,7 @@ fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &P
                 for agent in [&mut requester, &mut responder] {
                     placement::expect_capable(agent, operation)?;
                 }
-                placement::expect_postable(&requester, operation)?;
+                placement::expect_postable(&mut requester, operation)?;
                 let mut connection = Connection::new(requester, responder, settings)?;
                 placement::expect_answered(&mut connection, operation)?;
                 step(&mut connection, operation)

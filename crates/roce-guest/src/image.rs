@@ -95,15 +95,24 @@ impl Image {
         &self.directory
     }
 
+    /// Returns the release of the guest's rdma-core, such as 44; 0 if its headers do not tell.
+    pub fn rdma_core_release(&self) -> u32 {
+        let file = self.root().join("usr/lib/x86_64-linux-gnu/pkgconfig/libibverbs.pc");
+        rdma_core_release(&fs::read_to_string(file).unwrap_or_default()).unwrap_or(0)
+    }
+
     pub(crate) fn kernel(&self) -> PathBuf {
-        self.root().join("boot").join(format!("vmlinuz-{}", self.release))
+        let in_boot = self.root().join("boot").join(format!("vmlinuz-{}", self.release));
+        let beside_modules = kernel_modules(&self.root()).join(&self.release).join("vmlinuz");
+        if beside_modules.is_file() { beside_modules } else { in_boot }
     }
 
     pub(crate) fn initramfs(&self) -> PathBuf {
         self.directory.join("initramfs")
     }
 
-    /// Compiles a C program against the guest's headers and libraries, and returns its path.
+    /// Compiles a C program against the guest's headers and libraries, and returns its path. The macro
+    /// `RDMA_CORE` is the [release](Self::rdma_core_release) of rdma-core.
     ///
     /// `sources` are C files, or directories of which all C files are compiled. The program has the
     /// name of the first source. `libraries` are names as after `-l`. The program is written to
@@ -130,9 +139,12 @@ impl Image {
         let lib = root.join("usr/lib/x86_64-linux-gnu");
         run_tool(Tool::Cc, |cc| {
             cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-o"]).arg(&fresh);
+            cc.arg(format!("-DRDMA_CORE={}", self.rdma_core_release()));
             cc.arg("-isystem").arg(root.join("usr/include"));
             cc.args(files).arg("-L").arg(&lib);
             cc.arg(format!("-Wl,-rpath-link,{}", lib.display()));
+            // Libraries of a newer release need functions of its own C library, which the guest has.
+            cc.arg("-Wl,--allow-shlib-undefined");
             cc.args(libraries.iter().map(|name| format!("-l{name}")))
         })?;
         fs::rename(&fresh, &program)
@@ -166,11 +178,11 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
         programs.push(from);
         Ok::<(), GuestError>(())
     };
-    add(&mut archive, "/bin/busybox".into(), root.join("bin/busybox"))?;
+    add(&mut archive, "/bin/busybox".into(), in_bin(root, "busybox"))?;
     add(&mut archive, "/bin/guestd".into(), compile_guestd(directory)?)?;
-    add(&mut archive, "/bin/sh".into(), root.join("bin/dash"))?;
+    add(&mut archive, "/bin/sh".into(), in_bin(root, "dash"))?;
     for name in IPROUTE {
-        let path = ["bin", "sbin", "usr/bin"].map(|place| root.join(place).join(name));
+        let path = ["bin", "sbin", "usr/bin", "usr/sbin"].map(|place| root.join(place).join(name));
         // Not a symbolic link: an absolute one would lead to a program of this machine.
         let path = path.into_iter().find(|path| path.is_file() && !path.is_symlink());
         let path = path.ok_or_else(|| GuestError::NotInPackages {
@@ -211,7 +223,7 @@ fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), 
     let modules = kernel_modules(root).join(release);
     unpack_modules(&modules)?;
     let base = modules.ancestors().nth(3).unwrap_or(root);
-    let busybox = root.join("bin/busybox");
+    let busybox = in_bin(root, "busybox");
     let status = std::process::Command::new(&busybox)
         .args(["depmod", "-b"])
         .arg(base)
@@ -265,6 +277,18 @@ fn unpack_modules(directory: &Path) -> Result<(), GuestError> {
         run_tool(Tool::Xz, |xz| xz.arg("-d").args(some))?;
     }
     Ok(())
+}
+
+/// Returns the file of a program in `/bin`; packages from Debian 13 on have it in `/usr/bin`.
+fn in_bin(root: &Path, name: &str) -> PathBuf {
+    let [old, new] = ["bin", "usr/bin"].map(|folder| root.join(folder).join(name));
+    if old.is_file() { old } else { new }
+}
+
+/// Returns the third number of the version in `libibverbs.pc`.
+fn rdma_core_release(text: &str) -> Option<u32> {
+    let version = text.lines().find_map(|line| line.strip_prefix("Version:"))?;
+    version.trim().split('.').nth(2)?.parse().ok()
 }
 
 /// Returns the folder of the kernels' modules: newer packages have no `/lib`.
@@ -330,3 +354,15 @@ const RDMA_PROGRAMS: &[&str] = &[
     "mckey",
     "cmtime",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_of_rdma_core_is_the_third_number_of_its_version() {
+        assert_eq!(rdma_core_release("Name: libibverbs\nVersion: 1.14.44.0\n"), Some(44));
+        assert_eq!(rdma_core_release("Version: 1.15\n"), None);
+        assert_eq!(rdma_core_release(""), None);
+    }
+}

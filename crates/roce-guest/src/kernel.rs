@@ -8,7 +8,8 @@ use crate::GuestError;
 use crate::mirror::debian_mirror;
 use crate::tool::{Tool, make_directory, run_tool};
 
-/// The kernel of a guest. Its programs are those of this machine's Debian release in any case.
+/// The kernel of a guest, and with it the Debian release of its programs: the one that the kernel's suite
+/// belongs to.
 ///
 /// ```
 /// use roce_guest::Kernel;
@@ -22,7 +23,8 @@ pub enum Kernel {
     /// That of this machine's Debian release.
     #[default]
     Stock,
-    /// The newest of another suite of the Debian archive, such as `bookworm-backports`.
+    /// The newest of another suite of the Debian archive, such as `bookworm-backports`; with
+    /// `trixie-backports` the programs, rdma-core among them, are those of `trixie`.
     Suite(String),
 }
 
@@ -56,29 +58,13 @@ impl Kernel {
         }
     }
 
-    /// Returns the options with which apt finds its package. For another suite these are lists of its
-    /// own below `directory`, so that this machine's stay as they are.
-    ///
-    /// # Errors
-    /// If they cannot be written, or apt has no mirror of Debian.
-    fn apt_options(&self, directory: &Path) -> Result<Vec<String>, GuestError> {
-        let Self::Suite(suite) = self else { return Ok(Vec::new()) };
-        let apt = directory.join("apt");
-        let sources = apt.join("sources.list");
-        for folder in ["lists/partial", "cache/archives/partial"] {
-            make_directory(&apt.join(folder))?;
-        }
-        let line = format!("deb [signed-by={KEYRING}] {} {suite} main\n", debian_mirror()?);
-        fs::write(&sources, line)
-            .map_err(GuestError::io(format!("write {}", sources.display())))?;
-        let option = |name: &str, path: PathBuf| format!("-oDir::{name}={}", path.display());
-        Ok(vec![
-            option("Etc::SourceList", sources),
-            option("Etc::SourceParts", "/dev/null".into()),
-            option("State::Lists", apt.join("lists")),
-            option("Cache", apt.join("cache")),
-            "-oAPT::Sandbox::User=root".to_owned(),
-        ])
+    /// Returns the release whose programs the guest has, if it is not that of this machine: the one that the
+    /// suite belongs to.
+    pub(crate) fn other_release(&self) -> Option<&str> {
+        let Self::Suite(name) = self else { return None };
+        let release = name.split('-').next().unwrap_or(name);
+        let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        (codename_of(&text) != Some(release)).then_some(release)
     }
 
     /// Finds the package of the kernel.
@@ -86,10 +72,10 @@ impl Kernel {
     /// # Errors
     /// If apt does not know one.
     pub(crate) fn find(&self, directory: &Path) -> Result<KernelPackage, GuestError> {
-        let options = self.apt_options(directory)?;
-        if !options.is_empty() {
-            run_tool(Tool::AptGet, |apt| apt.args(&options).args(["-q", "update"]))?;
-        }
+        let options = match self {
+            Self::Suite(suite) => lists_of(suite, &directory.join("apt"))?,
+            Self::Stock => Vec::new(),
+        };
         let depends = run_tool(Tool::AptCache, |apt| apt.args(&options).args(["depends", KERNEL]))?;
         let name = depends
             .lines()
@@ -99,15 +85,59 @@ impl Kernel {
                 what: "a kernel image".into(),
                 needed_by: format!("the package {KERNEL}"),
             })?;
-        Ok(KernelPackage { name: name.to_owned(), options })
+        let mut names = vec![name.to_owned()];
+        let depends = run_tool(Tool::AptCache, |apt| apt.args(&options).args(["depends", name]))?;
+        names.extend(parts_of(&depends));
+        Ok(KernelPackage { names, options })
     }
 }
 
-/// A package with a kernel.
+/// Fetches the lists of a suite into a folder of their own, so that this machine's stay as they are, and
+/// returns the options with which apt reads them.
+///
+/// # Errors
+/// If they cannot be fetched, or apt has no mirror of Debian.
+pub(crate) fn lists_of(suite: &str, apt: &Path) -> Result<Vec<String>, GuestError> {
+    let sources = apt.join("sources.list");
+    for folder in ["lists/partial", "cache/archives/partial"] {
+        make_directory(&apt.join(folder))?;
+    }
+    let line = format!("deb [signed-by={KEYRING}] {} {suite} main\n", debian_mirror()?);
+    fs::write(&sources, line).map_err(GuestError::io(format!("write {}", sources.display())))?;
+    let option = |name: &str, path: PathBuf| format!("-oDir::{name}={}", path.display());
+    let options = vec![
+        option("Etc::SourceList", sources),
+        option("Etc::SourceParts", "/dev/null".into()),
+        option("State::Lists", apt.join("lists")),
+        option("Cache", apt.join("cache")),
+        "-oAPT::Sandbox::User=root".to_owned(),
+    ];
+    run_tool(Tool::AptGet, |apt| apt.args(&options).args(["-q", "update"]))?;
+    Ok(options)
+}
+
+/// Returns the codename in the text of `/etc/os-release`.
+fn codename_of(text: &str) -> Option<&str> {
+    let value = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    value.map(|value| value.trim_matches('"'))
+}
+
+/// Returns the packages with the parts of a kernel, from what `apt-cache depends` says of its image: newer
+/// ones have the program, modules and their lists in packages of their own.
+fn parts_of(depends: &str) -> Vec<String> {
+    let packages = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let starts = ["linux-base-", "linux-binary-", "linux-modules-"];
+    packages
+        .filter(|it| starts.iter().any(|start| it.starts_with(start)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The packages of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelPackage {
-    pub(crate) name: String,
-    /// Options with which apt finds it.
+    pub(crate) names: Vec<String>,
+    /// Options with which apt finds them.
     pub(crate) options: Vec<String>,
 }
 
@@ -115,5 +145,28 @@ impl KernelPackage {
     /// Returns true if this machine's own lists of packages have it.
     pub(crate) fn is_of_this_machine(&self) -> bool {
         self.options.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_of_several_packages_has_its_program_and_modules_in_them() {
+        let split = "linux-image-7.3-amd64\n  Depends: linux-base\n |Depends: dracut\n  \
+                     Depends: linux-binary-7.3-amd64\n  Depends: linux-modules-7.3-amd64\n";
+        assert_eq!(parts_of(split), ["linux-binary-7.3-amd64", "linux-modules-7.3-amd64"]);
+        assert_eq!(parts_of("linux-image-6.1\n  Depends: kmod\n"), [""; 0]);
+    }
+
+    #[test]
+    fn programs_are_of_the_release_that_the_suite_belongs_to() {
+        assert_eq!(codename_of("ID=debian\nVERSION_CODENAME=bookworm\n"), Some("bookworm"));
+        assert_eq!(codename_of("VERSION_CODENAME=\"noble\"\n"), Some("noble"));
+        assert_eq!(codename_of("ID=arch\n"), None);
+        assert_eq!(Kernel::Stock.other_release(), None);
+        let other = Kernel::of_suite("other-backports").unwrap();
+        assert_eq!(other.other_release(), Some("other"));
     }
 }

@@ -20,7 +20,8 @@
 //! # }
 //! ```
 //!
-//! [`Image::prepare_with`] takes the [`Kernel`] of another Debian suite: newer ones have more operations.
+//! [`Image::prepare_with`] takes the [`Kernel`] of another Debian suite: newer ones have more operations, and
+//! may come with the programs of their release.
 //!
 //! Commands and their output use a virtio serial port, so loss or another MTU of the network does
 //! not affect them. When the program that booted the guest ends, the port closes and the guest

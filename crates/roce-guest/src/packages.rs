@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
-use crate::kernel::{Kernel, KernelPackage};
+use crate::kernel::{Kernel, KernelPackage, lists_of};
 use crate::tool::{Tool, make_directory, run_tool};
 
 /// Packages with the guest's programs and their libraries.
@@ -38,10 +38,18 @@ const PACKAGES: &[&str] = &[
     "zlib1g",
 ];
 
+/// Packages that have another name in releases with 64-bit times, from Debian 13 on.
+const RENAMED: &[(&str, &str)] = &[("libelf1", "libelf1t64"), ("librdmacm1", "librdmacm1t64")];
+
+/// What libraries need from Debian 13 on besides.
+const FURTHER: &[&str] = &["libpcre2-8-0", "libselinux1", "libtirpc3t64", "libzstd1"];
+
 /// The guest's packages in their current versions.
 #[derive(Debug)]
 pub(crate) struct Selection {
     packages: Vec<String>,
+    /// Options with which apt finds the packages; none where they are in this machine's lists.
+    options: Vec<String>,
     /// The kernel, where it is in lists of its own.
     kernel: Option<KernelPackage>,
     /// Names of the package files, which contain the versions.
@@ -63,17 +71,29 @@ impl Selection {
     }
 
     fn known_to_apt(kernel: &Kernel, directory: &Path) -> Result<Self, GuestError> {
+        let options = match kernel.other_release() {
+            Some(release) => lists_of(release, &directory.join("apt-programs"))?,
+            None => Vec::new(),
+        };
         let kernel = kernel.find(directory)?;
         let mut packages: Vec<String> = PACKAGES.iter().copied().map(str::to_owned).collect();
-        if kernel.is_of_this_machine() {
-            packages.push(kernel.name.clone());
+        if !options.is_empty() {
+            packages.extend(FURTHER.iter().map(|&name| name.to_owned()));
+            for name in &mut packages {
+                if let Some((_, now)) = RENAMED.iter().find(|(old, _)| old == name) {
+                    (*now).clone_into(name);
+                }
+            }
         }
-        let mut files = files_of(&[], &packages)?;
+        if kernel.is_of_this_machine() {
+            packages.extend(kernel.names.iter().cloned());
+        }
+        let mut files = files_of(&options, &packages)?;
         let kernel = Some(kernel).filter(|it| !it.is_of_this_machine());
         if let Some(kernel) = &kernel {
-            files.extend(files_of(&kernel.options, std::slice::from_ref(&kernel.name))?);
+            files.extend(files_of(&kernel.options, &kernel.names)?);
         }
-        Ok(Self { packages, kernel, files })
+        Ok(Self { packages, options, kernel, files })
     }
 
     /// Fetches the packages that `directory/packages` lacks, and unpacks all into `directory/root`.
@@ -87,11 +107,12 @@ impl Selection {
         }
         // apt skips packages that are there in the right version.
         run_tool(Tool::AptGet, |apt| {
-            apt.args(["-q", "download"]).args(&self.packages).current_dir(&packages)
+            let apt = apt.args(&self.options).args(["-q", "download"]);
+            apt.args(&self.packages).current_dir(&packages)
         })?;
         if let Some(kernel) = &self.kernel {
             run_tool(Tool::AptGet, |apt| {
-                let apt = apt.args(&kernel.options).args(["-q", "download", &kernel.name]);
+                let apt = apt.args(&kernel.options).args(["-q", "download"]).args(&kernel.names);
                 apt.current_dir(&packages)
             })?;
         }
