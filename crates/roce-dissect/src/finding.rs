@@ -236,6 +236,47 @@ impl Finding {
         }
     }
 
+    /// The names of all findings but those of short or invalid headers, which begin with `drop_`.
+    pub const NAMES: &[&str] = &[
+        "truncated",
+        "ip_length",
+        "udp_length",
+        "ipv4_checksum",
+        "udp_checksum",
+        "fragment",
+        "icrc",
+        "icrc_unchecked",
+        "reserved_bits",
+        "pad_not_zero",
+        "not_one_mtu",
+        "above_mtu",
+        "empty_last",
+        "message_length",
+        "opcode_sequence",
+        "gap",
+        "behind_gap",
+        "duplicate",
+        "retransmission",
+        "nak",
+        "rnr",
+        "reserved_syndrome",
+        "ghost_ack",
+        "message_count",
+        "unrequested",
+        "stall",
+        "congestion_marked",
+        "congestion_notified",
+        "cnp_without_mark",
+        "cnp_rate",
+        "cnp_ecn",
+        "mark_without_ect",
+        "message_lost",
+        "message_end",
+        "acknowledges",
+        "answers",
+        "joined",
+    ];
+
     /// Returns a stable name for programs; `docs/dissect.md` lists them.
     pub const fn name(&self) -> &'static str {
         match self {

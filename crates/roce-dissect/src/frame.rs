@@ -72,6 +72,24 @@ impl LinkType {
     }
 }
 
+impl LinkType {
+    /// Returns the `LINKTYPE_` number.
+    ///
+    /// ```
+    /// use roce_dissect::LinkType;
+    /// assert_eq!(LinkType::from_code(LinkType::LinuxCooked2.code()), LinkType::LinuxCooked2);
+    /// ```
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Ethernet => 1,
+            Self::LinuxCooked => 113,
+            Self::LinuxCooked2 => 276,
+            Self::RawIp => 101,
+            Self::Other(code) => code,
+        }
+    }
+}
+
 impl fmt::Display for LinkType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

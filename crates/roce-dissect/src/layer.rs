@@ -30,6 +30,8 @@ pub struct Field {
     /// Byte range from the start of the captured frame. Fields that share a byte have the same
     /// range.
     pub bytes: Range<usize>,
+    /// Bit range from the start of the captured frame; the most significant bit of a byte is its first.
+    pub bits: Range<usize>,
     /// Meaning of the value; often empty.
     pub note: Cow<'static, str>,
 }
@@ -89,7 +91,8 @@ impl Layer {
 impl Field {
     /// Returns a field without a note.
     pub const fn new(name: &'static str, value: Value, bytes: Range<usize>) -> Self {
-        Self { name, value, bytes, note: Cow::Borrowed("") }
+        let bits = bytes.start.saturating_mul(8)..bytes.end.saturating_mul(8);
+        Self { name, value, bytes, bits, note: Cow::Borrowed("") }
     }
 
     /// Returns the field with a note.

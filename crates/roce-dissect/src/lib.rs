@@ -40,6 +40,7 @@
 mod capture;
 mod dissector;
 mod explain;
+mod filter;
 mod finding;
 mod flow;
 mod frame;
@@ -48,6 +49,7 @@ mod frame_analysis;
 pub mod fuzzing;
 mod layer;
 mod link;
+mod named_field;
 mod options;
 mod outer;
 mod packet;
@@ -60,6 +62,7 @@ mod tree;
 pub use capture::{Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
+pub use filter::{Filter, FilterError};
 pub use finding::{DisplayDuration, DisplayRate, Finding, IcrcSkipped, Severity};
 pub use flow::{
     Connection, Connections, DirectionCounts, FlowContext, FlowEnd, FlowState, Reaction, RoundTrips,
@@ -67,6 +70,9 @@ pub use flow::{
 pub use frame::{LinkType, RawFrame};
 pub use frame_analysis::FrameAnalysis;
 pub use layer::{Dissection, Field, Layer, Value};
+pub use named_field::{
+    FieldKind, FieldPlace, FieldValue, FieldWriteError, NamedField, PacketFields,
+};
 pub use options::Options;
 pub use packet::{
     Checksum, Icrc, Offsets, Other, Packet, PacketKind, Pause, PauseKind, Roce, RoceVersion,

@@ -1,8 +1,11 @@
 //! `roce dissect`: the packets or connections of a capture.
 
+mod capture_writer;
 mod color;
+mod fields;
 mod filter;
 mod hex;
+mod input;
 mod json;
 mod live;
 mod no_match;
@@ -11,28 +14,35 @@ mod progress;
 mod summary;
 mod summary_line;
 mod threads;
+mod time_column;
 mod tree;
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Write};
 use std::num::NonZero;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{Capture, CaptureError, Damage, Dissector, FrameAnalysis, Packet, Timestamp};
+use roce_dissect::{Capture, CaptureError, Damage, Dissector, FrameAnalysis, Packet};
 
+use self::capture_writer::CaptureWriter;
 use self::color::Coloring;
+use self::fields::{FieldOptions, FieldTable};
 use self::filter::Filter;
+use self::input::Input;
 use self::progress::Progress;
 use self::summary_line::SummaryLine;
 use self::threads::Outcome;
+use self::time_column::{TimeColumn, TimeFormat};
 use crate::error::{CliError, Result};
+use crate::output;
 
 /// Explain captured packets and the problems in them
 ///
-/// Prints one line for each packet. Reads pcap and pcapng. Uses colours on a terminal, unless
-/// NO_COLOR is set.
+/// Prints one line for each packet. Reads pcap and pcapng, also compressed by gzip. Uses colours on a
+/// terminal, unless NO_COLOR is set.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -52,8 +62,28 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Show a table of connections instead of packets
-    #[arg(long, conflicts_with_all = ["verbose", "hex", "explain"])]
+    #[arg(long, conflicts_with_all = ["verbose", "hex", "explain", "display"])]
     summary: bool,
+    /// How packets are printed: as lines, as JSON (the same as --json), or as a table of the fields that
+    /// -e names
+    #[arg(short = 'T', value_name = "FORMAT", value_enum, conflicts_with_all = ["json", "summary", "explain"])]
+    format: Option<Format>,
+    /// Write the frames that pass the filter to a file instead of printing them: pcapng, or pcap if its
+    /// name ends so; `-` is standard output
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["verbose", "hex", "json", "summary", "explain", "format"])]
+    write: Option<PathBuf>,
+    /// What the time of a line is: r since the first frame, a and ad absolute and with the date, u and
+    /// ud the same in UTC, d and dd since the frame and the line before, e since 1970
+    #[arg(
+        short = 't',
+        long = "time",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    time: TimeFormat,
     /// Explain what a receiver does with the packets of frame N
     #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..))]
     explain: Option<u64>,
@@ -65,6 +95,16 @@ pub(crate) struct Options {
     colour: Colour,
     #[command(flatten)]
     filter: Filter,
+    #[command(flatten)]
+    fields: FieldOptions,
+}
+
+/// The values of `-T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Fields,
 }
 
 /// When to use colours.
@@ -80,19 +120,31 @@ Examples:
   roce dissect trace.pcapng
   tcpdump -i eth0 -w - udp port 4791 | roce dissect -
   roce dissect --only problems --qp 0x12 trace.pcapng
+  roce dissect -Y 'aeth.kind == nak or findings == gap' trace.pcapng.gz
+  roce dissect -Y 'qp == 0x12 and psn in {5..9}' -w few.pcapng trace.pcapng
+  roce dissect -T fields -e number -e psn -e findings -E header=y trace.pcapng
   roce dissect --explain 42 trace.pcapng
   roce dissect --summary trace.pcapng
 
-docs/dissect.md describes the lines, the JSON names and every finding.";
+--fields lists what -Y and -e take. docs/dissect.md describes the lines, the JSON names and every
+finding.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
+    if options.fields.asks_for_names() {
+        return output::print(&fields::list());
+    }
+    if options.format == Some(Format::Fields) && !options.fields.has_columns() {
+        let text = "-T fields needs the names of fields: -e psn -e findings; --fields lists them";
+        return Err(CliError::new(text));
+    }
     let coloring = match options.colour {
         Colour::Always => Coloring::On,
         Colour::Never => Coloring::Off,
         Colour::Auto => Coloring::for_terminal(io::stdout().is_terminal()),
     };
-    let mut report = Report::new(options, coloring);
+    let writer = options.write.as_deref().map(|path| create(path, options)).transpose()?;
+    let mut report = Report::new(options, coloring, writer);
     let outcome = match &options.live {
         Some(interface) => live::run(interface, &mut report),
         None => from_file(&options.file, &mut report),
@@ -106,6 +158,21 @@ pub(crate) fn run(options: &Options) -> Result {
         // A closed reader, such as `head`, is not an error.
         Err(Stop::Done) | Ok(()) => Ok(()),
     }
+}
+
+/// Creates the file of `-w`, which is not the one that is read.
+fn create(path: &Path, options: &Options) -> Result<CaptureWriter> {
+    let place = |path: &Path| path.metadata().map(|data| (data.is_file(), data.dev(), data.ino()));
+    let is_read = options.live.is_none() && options.file != Path::new("-");
+    let same = is_read.then(|| place(path).ok().filter(|it| it.0) == place(&options.file).ok());
+    if same == Some(true) {
+        let name = path.display();
+        return Err(CliError::new(format!(
+            "{name} is the capture that is read; write another file"
+        )));
+    }
+    CaptureWriter::create(path)
+        .map_err(|error| CliError::context(format!("creating {}", path.display()), error))
 }
 
 /// The reason to stop reading.
@@ -133,13 +200,23 @@ fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
             let text = "give it a capture file, or a capture on standard input";
             return Err(Stop::Error(CliError::new(text)));
         }
-        return from_reader(io::stdin(), "standard input", 1, Progress::hidden(), report);
+        let input = open(io::stdin(), "standard input")?;
+        return from_reader(input, "standard input", 1, Progress::hidden(), report);
     }
     let name = path.display().to_string();
     let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
     let (file, data) = opened.map_err(|error| Stop::Error(CliError::context(&name, error)))?;
-    let progress = Progress::new(data.len(), report.options.summary);
-    from_reader(file, &name, threads_for(&data), progress, report)
+    let input = open(file, &name)?;
+    let progress = match input.is_compressed {
+        true => Progress::hidden(),
+        false => Progress::new(data.len(), report.options.summary),
+    };
+    from_reader(input, &name, threads_for(&data), progress, report)
+}
+
+fn open(reader: impl Read + Send + 'static, name: &str) -> Result<Input, Stop> {
+    Input::open(reader)
+        .map_err(|error| Stop::Error(CliError::context(format!("reading {name}"), error)))
 }
 
 /// Returns the number of threads for a file. Reading other files may block, so one thread reads and
@@ -154,14 +231,14 @@ fn threads_for(file: &Metadata) -> usize {
 }
 
 fn from_reader(
-    reader: impl Read + Send,
+    input: Input,
     name: &str,
     threads: usize,
     mut progress: Progress,
     report: &mut Report<'_>,
 ) -> Result<(), Stop> {
     let told = |error| Stop::Error(CliError::context(format!("reading {name}"), error));
-    let capture = Capture::open(reader).map_err(|error| match error {
+    let capture = Capture::open(input.reader).map_err(|error| match error {
         CaptureError::Io(error) => told(error),
         error => {
             eprintln!("roce: {name}: {error}");
@@ -189,34 +266,45 @@ struct Report<'o> {
     options: &'o Options,
     dissector: Dissector,
     line: SummaryLine,
+    time: TimeColumn,
+    table: Option<FieldTable<'o>>,
+    writer: Option<CaptureWriter>,
     coloring: Coloring,
     /// Output to print; written when it is long, and at the end.
     text: Vec<u8>,
-    began: Option<Timestamp>,
     explained: bool,
     /// A packet or connection matched the filter.
     has_match: bool,
 }
 
 impl<'o> Report<'o> {
-    fn new(options: &'o Options, coloring: Coloring) -> Self {
-        Self {
+    fn new(options: &'o Options, coloring: Coloring, writer: Option<CaptureWriter>) -> Self {
+        let has_table = options.fields.has_columns() && !options.is_json();
+        let mut report = Self {
             options,
             dissector: Dissector::new(roce_dissect::Options::default()),
             line: SummaryLine::new(coloring),
+            time: TimeColumn::new(options.time),
+            table: has_table.then(|| options.fields.table()),
+            writer,
             coloring,
             text: Vec::with_capacity(2 * WRITE_LEN),
-            began: None,
             explained: false,
             has_match: false,
+        };
+        if let Some(table) = &report.table {
+            table.write_header(&mut report.text);
         }
+        report
     }
 
     /// Handles the next frame of the capture.
     fn frame(&mut self, analysis: &FrameAnalysis<'_>) -> Result<(), Stop> {
         let frame = analysis.frame();
-        let began = *self.began.get_or_insert(frame.time);
+        self.time.pass(frame.number, frame.time);
         let (options, line, text) = (self.options, &mut self.line, &mut self.text);
+        let (time, table) = (&mut self.time, &mut self.table);
+        let (is_written, mut passes) = (self.writer.is_some(), false);
         let (coloring, explained) = (self.coloring, &mut self.explained);
         let has_match = &mut self.has_match;
         self.dissector.follow(analysis, |packet| {
@@ -226,23 +314,33 @@ impl<'o> Report<'o> {
             match options.explain {
                 Some(number) if packet.frame.number == number => {
                     *explained = true;
-                    line.write(packet, began, text);
+                    line.write(packet, time, text);
                     show(options, packet, coloring, text);
                     tree::write_explanation(&packet.explain(), coloring, text);
                 }
                 Some(_) => {}
                 None if !options.filter.takes(packet) => {}
-                None if options.json => {
+                None if is_written => {
+                    *has_match = true;
+                    passes = true;
+                }
+                None if options.is_json() => {
                     *has_match = true;
                     json::write_packet(packet, options.verbose, text);
                 }
                 None => {
                     *has_match = true;
-                    line.write(packet, began, text);
+                    if let Some(table) = table {
+                        return table.write(packet, text);
+                    }
+                    line.write(packet, time, text);
                     show(options, packet, coloring, text);
                 }
             }
         });
+        if let Some(writer) = self.writer.as_mut().filter(|_| passes) {
+            writer.write(frame).map_err(Stop::writing)?;
+        }
         if self.text.len() >= WRITE_LEN {
             self.write_out()?;
         }
@@ -254,9 +352,10 @@ impl<'o> Report<'o> {
     }
 
     fn damage(&mut self, damage: &Damage) {
-        if self.options.summary || self.options.explain.is_some() {
+        let has_lines = self.table.is_none() && self.writer.is_none();
+        if self.options.summary || self.options.explain.is_some() || !has_lines {
             eprintln!("roce: {damage}");
-        } else if self.options.json {
+        } else if self.options.is_json() {
             json::write_damage(damage, &mut self.text);
         } else {
             self.line.write_damage(damage, &mut self.text);
@@ -265,6 +364,9 @@ impl<'o> Report<'o> {
 
     /// Writes the output so far.
     fn write_out(&mut self) -> Result<(), Stop> {
+        if let Some(writer) = self.writer.as_mut().filter(|_| self.options.live.is_some()) {
+            writer.flush().map_err(Stop::writing)?;
+        }
         if self.text.is_empty() {
             return Ok(());
         }
@@ -288,6 +390,11 @@ impl<'o> Report<'o> {
             }
         }
         self.write_out()?;
+        if let Some(writer) = &mut self.writer {
+            writer.finish().map_err(Stop::writing)?;
+            let (name, written, all) = (writer.name(), writer.frames(), totals.frames);
+            eprintln!("roce: {written} of {all} frames are written to {name}");
+        }
         if let Some(number) = self.options.explain.filter(|_| !self.explained) {
             let text = format!("there is no frame {number}: the capture has {}", totals.frames);
             return Err(Stop::Error(CliError::new(text)));
@@ -305,6 +412,12 @@ impl<'o> Report<'o> {
             eprintln!("roce: {}", no_match::describe(&totals, self.dissector.connections()));
         }
         Ok(())
+    }
+}
+
+impl Options {
+    fn is_json(&self) -> bool {
+        self.json || self.format == Some(Format::Json)
     }
 }
 

@@ -242,3 +242,206 @@ fn colours_are_for_terminals_and_for_those_who_ask() {
     let lines = lines(&["--colour", "always"], "generated/cnp_v4.pcap");
     assert!(lines[0].contains("\x1b[33mCNP\x1b[0m"), "{lines:?}");
 }
+
+#[test]
+fn a_filter_shows_exactly_the_packets_that_meet_it() {
+    let file = "rxe/read_to_rxe_v4.pcapng";
+    let all = lines(&[], file);
+    let with = |word: &str| all.iter().filter(|line| line.contains(word)).cloned().collect();
+    let responses: Vec<String> = with("RDMA READ response");
+    assert!(!responses.is_empty() && responses.len() < all.len());
+    assert_eq!(lines(&["-Y", "opcode_name contains 'read response'"], file), responses);
+    assert_eq!(lines(&["--filter", "not opcode_name contains 'read response'"], file).len(), {
+        all.len() - responses.len()
+    });
+    let answers: Vec<String> = with("| READ of");
+    assert_eq!(lines(&["-Y", "findings == message_end"], file), answers);
+    assert_eq!(lines(&["--finding", "message_end"], file), answers);
+    assert_eq!(lines(&["--finding", "message_end", "-Y", "number == 1"], file).len(), 0);
+}
+
+#[test]
+fn a_mistake_in_a_filter_is_shown_at_its_place() {
+    let output = dissect(&["-Y", "qp == 0x12 and bth.pns"], "rxe/read_to_rxe_v4.pcapng");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("  qp == 0x12 and bth.pns\n                 ^^^^^^^"), "{text}");
+    let output = dissect(&["--opcode", "nak"], "rxe/read_to_rxe_v4.pcapng");
+    assert!(stderr(&output).contains("--finding nak"), "{}", stderr(&output));
+}
+
+/// Adds every number, text and flag of an object under its path.
+fn flatten(path: &str, value: &serde_json::Value, into: &mut Vec<(String, String)>) {
+    use serde_json::Value;
+
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                let dot = if path.is_empty() { "" } else { "." };
+                flatten(&format!("{path}{dot}{name}"), value, into);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| flatten(path, value, into)),
+        Value::Null => {}
+        Value::Bool(set) => into.push((path.to_owned(), u8::from(*set).to_string())),
+        Value::String(text) => into.push((path.to_owned(), text.clone())),
+        other => into.push((path.to_owned(), other.to_string())),
+    }
+}
+
+#[test]
+fn every_name_of_the_json_is_a_field_with_the_same_values() {
+    let files = [
+        "rxe/read_to_rxe_v4.pcapng",
+        "rxe/fetch_add_by_rxe_v4.pcapng",
+        "rxe/send_imm_by_rxe_v6.pcapng",
+        "generated/cm_v4.pcap",
+        "generated/rc_nak_v4.pcap",
+        "generated/rc_send_only_with_invalidate_v4.pcap",
+        "generated/pause.pcap",
+        "generated/roce_v1.pcap",
+        "generated/train.pcap",
+        "generated/vlan.pcap",
+        "congested.pcapng",
+    ];
+    let mut names = std::collections::BTreeSet::new();
+    for file in files {
+        let objects = lines(&["--json"], file);
+        let flat: Vec<Vec<(String, String)>> = objects
+            .iter()
+            .map(|line| {
+                let mut flat = Vec::new();
+                flatten("", &serde_json::from_str(line).unwrap(), &mut flat);
+                flat
+            })
+            .collect();
+        let of_file: std::collections::BTreeSet<&String> =
+            flat.iter().flatten().map(|(name, _)| name).collect();
+        for name in of_file {
+            let expected: Vec<String> = flat
+                .iter()
+                .map(|object| {
+                    let values = object.iter().filter(|(found, _)| found == name);
+                    values.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join("~")
+                })
+                .collect();
+            let found = lines(&["-T", "fields", "-e", name, "-E", "aggregator=~"], file);
+            assert_eq!(found, expected, "{name} of {file}");
+            names.insert(name.clone());
+        }
+    }
+    assert!(names.len() > 45, "{names:?}");
+}
+
+#[test]
+fn fields_are_columns_in_the_manner_of_tshark() {
+    let file = "generated/rc_nak_v4.pcap";
+    let table = |style: &[&str]| {
+        let fields = ["-T", "fields", "-e", "number", "-e", "BTH.psn", "-e", "findings"];
+        lines(&[&fields[..], style].concat(), file)
+    };
+    let nak = lines(&["--finding", "nak", "-T", "fields", "-e", "number"], file);
+    assert_eq!(nak, ["1", "2", "3", "4"]);
+    let row = |rows: Vec<String>| {
+        let starts = |row: &String| row.trim_start_matches('"').starts_with(&nak[0]);
+        rows.into_iter().find(starts).unwrap()
+    };
+    let plain = row(table(&[]));
+    let cells: Vec<&str> = plain.split('\t').collect();
+    assert!(cells[1].starts_with("0x") && cells[1].len() == 8, "{plain}");
+    assert!(cells[2].split(',').any(|name| name == "nak"), "{plain}");
+    let csv =
+        table(&["-E", "header=y", "-E", "separator=,", "-E", "quote=d", "-E", "occurrence=f"]);
+    assert_eq!(csv[0], "number,bth.psn,findings.name");
+    let first = cells[2].split(',').next().unwrap();
+    assert_eq!(row(csv), format!("\"{}\",\"{}\",\"{first}\"", cells[0], cells[1]));
+    assert_eq!(stderr(&dissect(&["-T", "fields"], file)).matches("--fields").count(), 1);
+    assert!(lines(&["--fields"], "").iter().any(|line| line.starts_with("bth.psn ")));
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("roce-dissect-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn frames_that_pass_are_written_as_they_were_captured() {
+    let folder = Folder::new("write");
+    let fields = ["-T", "fields", "-e", "time_ns", "-e", "length", "-e", "link", "-e", "psn"];
+    for (file, format) in [
+        ("rxe/read_to_rxe_v4.pcapng", "pcap"),
+        ("rxe/read_to_rxe_v4.pcapng", "pcapng"),
+        ("generated/rc_fetchadd_v6.pcap", "pcapng"),
+        ("generated/train.pcap", "pcapng"),
+    ] {
+        let written = folder.path(&format!("some.{format}"));
+        let some = ["-Y", "length > 70"];
+        let output = dissect(&[&some[..], &["-w", &written]].concat(), file);
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+        let expected = lines(&[&some[..], &fields].concat(), file);
+        assert!(!expected.is_empty());
+        let found = dissect(&[&fields[..], &[&written]].concat(), "");
+        assert_eq!(stdout(&found).lines().collect::<Vec<_>>(), expected, "{file} {format}");
+    }
+    let same = testdata("rxe/read_to_rxe_v4.pcapng");
+    let copy = folder.path("copy.pcapng");
+    std::fs::copy(&same, &copy).unwrap();
+    let output = dissect(&["-w", &copy, &copy], "");
+    assert!(!output.status.success() && stderr(&output).contains("is the capture that is read"));
+    assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&same).unwrap());
+}
+
+#[test]
+fn a_capture_that_gzip_has_compressed_is_read_as_it_is() {
+    let folder = Folder::new("gzip");
+    let file = "rxe/read_to_rxe_v4.pcapng";
+    let bytes = std::fs::read(testdata(file)).unwrap();
+    let (whole, half) = (folder.path("whole.pcapng.gz"), folder.path("half.pcapng.gz"));
+    let compressed = {
+        let mut child = Command::new("gzip")
+            .arg("-c")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&bytes).unwrap();
+        child.wait_with_output().unwrap().stdout
+    };
+    std::fs::write(&whole, &compressed).unwrap();
+    std::fs::write(&half, &compressed[..compressed.len() / 2]).unwrap();
+    assert_eq!(stdout(&dissect(&[&whole], "")), stdout(&dissect(&[], file)));
+    let output = dissect(&[&half], "");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("reading"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_time_of_a_line_is_absolute_on_request() {
+    let file = "rxe/read_to_rxe_v4.pcapng";
+    let epoch = lines(&["-t", "e"], file);
+    let nanos = lines(&["-T", "fields", "-e", "time_ns"], file);
+    let date = lines(&["--time", "ud"], file);
+    for ((line, nanos), dated) in epoch.iter().zip(&nanos).zip(&date) {
+        let (seconds, rest) = nanos.split_at(nanos.len() - 9);
+        assert!(line[7..].starts_with(&format!("{seconds}.{rest} ")), "{line}");
+        let words: Vec<&str> = dated.split_whitespace().collect();
+        assert!(words[1].starts_with("20") && words[2].ends_with(rest), "{dated}");
+    }
+}

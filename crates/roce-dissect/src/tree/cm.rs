@@ -37,6 +37,12 @@ pub(super) fn table(attribute: CmAttribute) -> Vec<Spec> {
     attribute.fields().iter().map(spec).collect()
 }
 
+/// Adds the layers of connection management, by name.
+pub(super) fn add_tables(tables: &mut Vec<(&'static str, Vec<Spec>)>) {
+    tables.extend(CmAttribute::ALL.iter().map(|it| (layer_name(*it), table(*it))));
+    tables.push(("CM addresses", ADDRESSES_V4.to_vec()));
+}
+
 fn spec(field: &CmField) -> Spec {
     let (kind, note): (Kind, Option<Note>) = match field.kind {
         CmFieldKind::Decimal => (Kind::Decimal, None),

@@ -46,6 +46,13 @@ pub(super) fn layers(frame: &[u8], at: usize, len: usize, layers: &mut Vec<Layer
     }
 }
 
+/// Adds the layers of management datagrams, by name.
+pub(super) fn add_tables(tables: &mut Vec<(&'static str, Vec<Spec>)>) {
+    tables.push(("MAD", MAD.to_vec()));
+    tables.push(("MAD data", vec![bytes("bytes", 0, 1, Kind::Bytes)]));
+    cm::add_tables(tables);
+}
+
 /// Fields of a connection management message that connection tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CmMessage {

@@ -7,8 +7,18 @@ mod spec;
 mod transport;
 
 pub(crate) use self::mad::{CmMessage, is_management};
+pub(crate) use self::spec::{Kind, Spec};
 
 use crate::{Dissection, Layer, Other, Packet, PacketKind, RoceVersion};
+
+/// Returns the name and the fields of every layer that a packet may have.
+pub(crate) fn tables() -> Vec<(&'static str, Vec<Spec>)> {
+    let mut tables = Vec::new();
+    outer::add_tables(&mut tables);
+    transport::add_tables(&mut tables);
+    mad::add_tables(&mut tables);
+    tables
+}
 
 impl Packet<'_> {
     /// Returns all layers with fields and bytes, outermost first.

@@ -104,6 +104,27 @@ pub(super) fn pause(frame: &[u8], pause: &Pause) -> Layer {
     }
 }
 
+/// Adds the layers before the BTH, by name.
+pub(super) fn add_tables(tables: &mut Vec<(&'static str, Vec<Spec>)>) {
+    let known: [(_, &[Spec]); 9] = [
+        ("Ethernet", ETHERNET),
+        ("Linux cooked v1", COOKED),
+        ("Linux cooked v2", COOKED2),
+        ("VLAN", VLAN),
+        ("IPv4", IPV4),
+        ("IPv6", IPV6),
+        ("GRH", GRH),
+        ("UDP", UDP),
+        ("MAC control", PRIORITY),
+    ];
+    tables.extend(known.map(|(name, table)| (name, table.to_vec())));
+    // A pause of all traffic has its quanta where the other has its priorities.
+    tables.push(("MAC control", PAUSE[1..].to_vec()));
+    for name in ["IPv4 options", "IPv6 extension headers"] {
+        tables.push((name, vec![bytes("bytes", 0, 1, Kind::Bytes)]));
+    }
+}
+
 const ETHERNET: &[Spec] = &[
     bytes("destination", 0, 6, Kind::Mac),
     bytes("source", 6, 6, Kind::Mac),

@@ -58,6 +58,16 @@ impl Spec {
         self
     }
 
+    /// Returns the name.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the notation.
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
     fn range(&self, at: usize) -> Range<usize> {
         at + self.first_bit / 8..at + (self.first_bit + self.bits).div_ceil(8)
     }
@@ -83,7 +93,9 @@ impl Spec {
         };
         let is_number = matches!(self.kind, Kind::Decimal | Kind::Hex | Kind::Flag);
         let note = if is_number { (self.note)(number()) } else { Cow::Borrowed("") };
-        Some(Field { name: self.name, value, bytes: range, note })
+        let first_bit = 8 * at + self.first_bit;
+        let bits = first_bit..first_bit + self.bits;
+        Some(Field { name: self.name, value, bytes: range, bits, note })
     }
 }
 
@@ -132,6 +144,7 @@ mod tests {
         assert_eq!(read(bits("a", 0, 2, 3, Kind::Decimal)).value, Value::Decimal(0b100));
         assert_eq!(read(bits("b", 0, 4, 12, Kind::Hex)).value.to_string(), "0x612");
         assert_eq!(read(bits("b", 0, 4, 12, Kind::Hex)).bytes, 1..3);
+        assert_eq!(read(bits("b", 0, 4, 12, Kind::Hex)).bits, 12..24);
         assert_eq!(read(bits("c", 0, 0, 1, Kind::Flag)).value, Value::Flag(true));
         assert_eq!(read(bytes("d", 1, 2, Kind::Decimal)).value, Value::Decimal(0x1234));
     }

@@ -64,6 +64,29 @@ fn icrc(roce: &Roce<'_>, frame: &[u8], at: usize) -> Layer {
     icrc
 }
 
+/// Adds the layers from the BTH to the ICRC, by name.
+pub(super) fn add_tables(tables: &mut Vec<(&'static str, Vec<Spec>)>) {
+    tables.push(("BTH", BTH.to_vec()));
+    let extensions = [
+        Ext::Reth,
+        Ext::Feth,
+        Ext::AtomicEth,
+        Ext::Aeth,
+        Ext::AtomicAckEth,
+        Ext::Deth,
+        Ext::Immediate,
+        Ext::InvalidateKey,
+        Ext::CnpReserved,
+    ];
+    for (name, table) in extensions.map(extension) {
+        tables.push((name, table.to_vec()));
+    }
+    for name in ["payload", "pad", "rest"] {
+        tables.push((name, vec![bytes("bytes", 0, 1, Kind::Bytes)]));
+    }
+    tables.push(("ICRC", vec![bytes("ICRC", 0, ICRC_LEN, Kind::Hex)]));
+}
+
 fn extension(ext: Ext) -> (&'static str, &'static [Spec]) {
     match ext {
         Ext::Reth => ("RETH", RETH),

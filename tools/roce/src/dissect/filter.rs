@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{Connection, Packet, PacketKind, Roce};
+use roce_dissect::{Connection, Finding, Packet, PacketKind, Roce};
 use roce_wire::{KnownOpcode, Opcode, Psn, Qpn};
 
 use crate::parse_number;
@@ -15,6 +15,12 @@ pub(super) struct Filter {
     /// Packets to or from this queue pair (from: once its number is known)
     #[arg(long, value_name = "QPN", value_parser = parse_qpn)]
     qp: Vec<Qpn>,
+    /// Packets that meet a condition on their fields, such as `qp == 0x12 and not findings == gap`
+    #[arg(short = 'Y', long = "filter", alias = "display-filter", value_name = "FILTER")]
+    display: Option<roce_dissect::Filter>,
+    /// Packets with this finding, such as nak or gap
+    #[arg(long, value_name = "NAME", value_parser = parse_finding)]
+    finding: Vec<String>,
     /// Packets of this opcode: a number, or a part of its name such as `write` or `"uc send"`
     #[arg(long, value_name = "OPCODE", value_parser = parse_opcodes)]
     opcode: Vec<Opcodes>,
@@ -55,6 +61,13 @@ impl Filter {
             Some(Only::Roce) if matches!(packet.kind, PacketKind::Other(_)) => return false,
             _ => {}
         }
+        let has_finding = |wanted: &String| packet.findings.iter().any(|it| it.name() == wanted);
+        if !self.finding.is_empty() && !self.finding.iter().any(has_finding) {
+            return false;
+        }
+        if self.display.as_ref().is_some_and(|filter| !filter.matches(packet)) {
+            return false;
+        }
         match &packet.kind {
             PacketKind::Roce(roce) => self.takes_roce(packet, roce),
             PacketKind::Pause(_) => !self.is_narrow() && self.host.is_empty(),
@@ -77,9 +90,10 @@ impl Filter {
             && (self.host.is_empty() || self.host.iter().any(has_host))
     }
 
-    /// Returns true if the filter names queue pairs, opcodes, PSNs or hosts.
+    /// Returns true if the filter names conditions, findings, queue pairs, opcodes, PSNs or hosts.
     pub(super) fn names_packets(&self) -> bool {
-        self.is_narrow() || !self.host.is_empty()
+        let is_named = self.display.is_some() || !self.finding.is_empty();
+        is_named || self.is_narrow() || !self.host.is_empty()
     }
 
     /// Returns true if only RoCE packets can match.
@@ -130,6 +144,14 @@ fn parse_psns(text: &str) -> Result<Psns, String> {
     Ok(Psns { first, len })
 }
 
+fn parse_finding(text: &str) -> Result<String, String> {
+    let name = text.to_lowercase();
+    if Finding::NAMES.contains(&name.as_str()) || name.starts_with("drop_") {
+        return Ok(name);
+    }
+    Err(format!("no finding has that name; there are {}", Finding::NAMES.join(", ")))
+}
+
 fn parse_opcodes(text: &str) -> Result<Opcodes, String> {
     if let Ok(number) = parse_number::parse(text) {
         let code = u8::try_from(number).map_err(|_| "an opcode has 8 bits".to_owned())?;
@@ -139,6 +161,9 @@ fn parse_opcodes(text: &str) -> Result<Opcodes, String> {
     let named = KnownOpcode::all().filter(|known| known.name().to_lowercase().contains(&wanted));
     let opcodes: Vec<Opcode> = named.map(KnownOpcode::code).collect();
     match opcodes.is_empty() {
+        true if Finding::NAMES.contains(&wanted.as_str()) => {
+            Err(format!("that is a finding and no opcode: write --finding {wanted}"))
+        }
         true => Err("no opcode has that in its name; try send, write, read, ack, cnp".to_owned()),
         false => Ok(Opcodes(opcodes)),
     }

@@ -3,7 +3,7 @@
 use roce_dissect::Packet;
 
 use super::color::{Color, Coloring};
-use super::summary_line::put_fmt;
+use super::number_format::put_fmt;
 
 /// Writes sixteen bytes per line with offset and characters. The first packet of a train includes
 /// the outer headers.

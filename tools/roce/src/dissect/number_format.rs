@@ -1,8 +1,14 @@
 //! Numbers and times as text, without `std::fmt`, which would take most of the time of a line.
 
+use std::io::Write;
 use std::time::Duration;
 
 use roce_dissect::Timestamp;
+
+/// Writing to memory cannot fail.
+pub(super) fn put_fmt(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(arguments);
+}
 
 pub(super) fn put_decimal(text: &mut Vec<u8>, mut value: u64) {
     let len = decimals(value);

@@ -6,7 +6,7 @@ use roce_dissect::{Connection, DisplayDuration, DisplayRate, FlowEnd, Reaction, 
 use roce_wire::Service;
 
 use super::color::{Color, Coloring};
-use super::summary_line::put_fmt;
+use super::number_format::put_fmt;
 
 /// Writes one row for each connection, and a total.
 pub(super) fn write(

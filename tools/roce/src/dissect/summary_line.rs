@@ -3,15 +3,14 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use roce_dissect::{
-    Damage, Finding, Other, Packet, PacketKind, Roce, RoceVersion, Severity, Timestamp,
-};
+use roce_dissect::{Damage, Finding, Other, Packet, PacketKind, Roce, RoceVersion, Severity};
 use roce_wire::{Ecn, Ext, Feth, FlushExtent, Headers, KnownOpcode, Service, Syndrome};
 
 use super::color::{Color, Coloring};
 use super::number_format::{
-    decimals, put_decimal, put_duration, put_front, put_hex, put_hex_short, put_time,
+    decimals, put_decimal, put_duration, put_fmt, put_front, put_hex, put_hex_short,
 };
+use super::time_column::TimeColumn;
 
 /// Writes summary lines.
 #[derive(Debug)]
@@ -35,11 +34,11 @@ impl SummaryLine {
     }
 
     /// `    12 0.000123456 10.9.0.2 → 10.9.0.1 qp 0x000011 RC SEND Only psn 0x123456 5 bytes`
-    pub(super) fn write(&mut self, packet: &Packet<'_>, began: Timestamp, text: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, packet: &Packet<'_>, time: &mut TimeColumn, text: &mut Vec<u8>) {
         self.coloring.start(Color::Dim, text);
         self.write_number(packet, text);
         text.push(b' ');
-        put_time(text, packet.frame.time, began);
+        time.write(packet.frame.number, packet.frame.time, text);
         self.coloring.end(text);
         text.push(b' ');
         match &packet.kind {
@@ -327,11 +326,6 @@ fn put_info(text: &mut Vec<u8>, finding: &Finding) {
         }
         _ => put_fmt(text, format_args!("{finding}")),
     }
-}
-
-/// Writing to memory cannot fail.
-pub(super) fn put_fmt(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
-    let _ = text.write_fmt(arguments);
 }
 
 const NUMBER_WIDTH: usize = 6;

@@ -3,7 +3,7 @@
 use roce_dissect::{Action, Explanation, Packet};
 
 use super::color::{Color, Coloring};
-use super::summary_line::put_fmt;
+use super::number_format::put_fmt;
 
 /// Writes every layer and field: name, value, bytes and meaning.
 pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
