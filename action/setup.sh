@@ -73,7 +73,7 @@ fetch() {
 download() {
     [ -n "$repository" ] || fail "there is no release to fetch outside of a workflow; set ROCE_SETUP_ARTIFACT"
     release="${GITHUB_SERVER_URL:-}/$repository/releases/download/v$version"
-    name="roce-$version-$architecture-linux-gnu.tar.gz"
+    name="roce-$version-$architecture-unknown-linux-gnu.tar.gz"
     fetch "$release/$name" "$scratch/$name" || fail "$release/$name was not fetched: is $version a release?"
     fetch "$release/SHA256SUMS" "$scratch/SHA256SUMS" || fail "$release/SHA256SUMS was not fetched"
     (cd "$scratch" && grep "[ *]$name\$" SHA256SUMS >expected && sha256sum --check --quiet expected) ||

@@ -168,7 +168,7 @@ fn release(files: &Path) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let folder = files.join(format!("release/{}/releases/download/v{version}", runner::REPOSITORY));
     fs::create_dir_all(&folder)?;
-    let whole = format!("roce-{version}-{}-linux-gnu", std::env::consts::ARCH);
+    let whole = format!("roce-{version}-{}-unknown-linux-gnu", std::env::consts::ARCH);
     let name = format!("{whole}.tar.gz");
     let tarball = folder.join(&name);
     let mut tar = Command::new("tar");
