@@ -1,4 +1,4 @@
-//! What the sentences of scripted faults have in common: words, numbers and who is meant.
+//! What the sentences of scripted faults have in common: words, numbers, ranks and queue pairs.
 //!
 //! ```text
 //! range = number ["to" number] | "from" number
