@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use roce_netns::{Host, Link, VirtualNetwork};
+use roce_netns::Host;
 
 use self::file::{Action, Workflow};
 use self::runner::{Job, User};
 use crate::debian_root::{BOOKWORM, DebianRoot, Release, TRIXIE};
+use crate::private_host::PrivateHost;
 use crate::{Result, dist, workspace};
 
 /// What the roots have besides the essential packages: what a hosted runner has, and what the workflows'
@@ -72,7 +73,7 @@ const CAP_SYS_RESOURCE: u32 = 24;
 pub(crate) fn run() -> Result<()> {
     let action = Action::read(&workspace::root().join("action.yml"))?;
     let files = prepare_files()?;
-    let private = RunnerHost::new()?;
+    let private = PrivateHost::new()?;
     let shown: Vec<_> = AFTERWARDS_SHOWS.iter().copied().chain([shown_of_memlock()?]).collect();
     for release in [BOOKWORM, TRIXIE] {
         let root = DebianRoot::new(&format!("runner-{}", release.codename), release, PACKAGES)?;
@@ -126,23 +127,6 @@ impl Place<'_> {
         }
         println!("   ok {name} ({:.1} s)", started.elapsed().as_secs_f32());
         Ok(())
-    }
-}
-
-/// A host with one interface that has a carrier and an address.
-struct RunnerHost {
-    host: Host,
-    /// Has the other end of the link.
-    _peer: Host,
-}
-
-impl RunnerHost {
-    fn new() -> Result<Self> {
-        let network = VirtualNetwork::new()?;
-        let (host, peer) = (network.host("runner")?, network.host("peer")?);
-        network.veth((&host, "eth0"), (&peer, "eth0"), Link { mtu: 1500 })?;
-        host.address("eth0", "10.9.0.1/24".parse()?)?;
-        Ok(Self { host, _peer: peer })
     }
 }
 

@@ -19,6 +19,7 @@ mod layers;
 mod namespace;
 mod package;
 mod picture;
+mod private_host;
 mod result;
 mod rules;
 mod rxe;

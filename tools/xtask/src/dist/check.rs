@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use roce_netns::{Host, Link, VirtualNetwork};
-
 use super::released::Released;
 use crate::debian_root::{BOOKWORM, DebianRoot, TRIXIE};
+use crate::private_host::PrivateHost;
 use crate::{Result, workspace};
 
 /// Installs and runs; prints a line for each place.
@@ -135,23 +134,6 @@ const PLACES: &[Place] = &[
         shows: &["left: <>"],
     },
 ];
-
-/// A host with one interface that has a carrier and an address.
-struct PrivateHost {
-    host: Host,
-    /// Has the other end of the link.
-    _peer: Host,
-}
-
-impl PrivateHost {
-    fn new() -> Result<Self> {
-        let network = VirtualNetwork::new()?;
-        let (host, peer) = (network.host("installed")?, network.host("peer")?);
-        network.veth((&host, "eth0"), (&peer, "eth0"), Link { mtu: 1500 })?;
-        host.address("eth0", "10.9.0.1/24".parse()?)?;
-        Ok(Self { host, _peer: peer })
-    }
-}
 
 /// Returns the line of a place behind those that install, and define `$container`: a seccomp
 /// filter like that of container engines, and the capabilities that they leave by default.
