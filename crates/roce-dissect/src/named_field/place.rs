@@ -86,6 +86,28 @@ impl FieldPlace {
         self.bits.start / 8..self.bits.end.div_ceil(8)
     }
 
+    /// Returns the number of bits of the field.
+    pub fn bit_len(&self) -> usize {
+        self.bits.len()
+    }
+
+    /// Returns the number that the field has in the frame that the place is of; `None` if it is no number
+    /// or flag of at most 64 bits, or if the frame is shorter.
+    pub fn read_number(&self, frame: &[u8]) -> Option<u64> {
+        let bits = self.bits.len();
+        if !matches!(self.kind, FieldKind::Number | FieldKind::Flag) || !(1..=64).contains(&bits) {
+            return None;
+        }
+        let bytes = frame.get(self.bytes())?;
+        let whole = bytes.iter().fold(0u128, |all, &byte| all << 8 | u128::from(byte));
+        let behind = 8 * bytes.len() - self.bits.start % 8 - bits;
+        let number = (whole >> behind) as u64 & (u64::MAX >> (64 - bits));
+        Some(match self.is_reversed {
+            true => number.swap_bytes() >> (64 - bits),
+            false => number,
+        })
+    }
+
     /// Writes a value, as filters have it, into the frame that the place is of.
     ///
     /// # Errors
@@ -217,6 +239,8 @@ mod tests {
                     let read = read.first().and_then(|text| crate::named_field::notation::number(text));
                     prop_assert_eq!(read, Some(value), "{}", name);
                 }
+                prop_assert_eq!(place.read_number(&frame), Some(value), "{}", name);
+                prop_assert_eq!(place.read_number(&frame[..place.bytes().start]), None, "{}", name);
                 if len < 64 {
                     let more = (1u64 << len).to_string();
                     let error = place.write(&mut frame.clone(), &more).unwrap_err();
