@@ -1,5 +1,5 @@
-//! Any bytes as what comes out of band: the messages by which ranks find each other, and the line
-//! of the pingpong programs.
+//! Any bytes as text: the messages by which ranks find each other, the line of the pingpong programs,
+//! and scripts of packets.
 
 #![no_main]
 
@@ -19,4 +19,5 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     message_fuzzing::messages(bytes);
     roce_ring::fuzzing::records(bytes);
     fuzzing::dest(bytes);
+    roce_generator::fuzzing::texts(bytes);
 });
