@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    collective, devices, dissect, env, generate, lab, ladder, perf, pingpong, run, simulate,
+    collective, devices, dissect, env, generate, lab, ladder, perf, pingpong, run, send, simulate,
     switch, view,
 };
 
@@ -21,6 +21,7 @@ pub(crate) enum Command {
     Collective(collective::Command),
     Devices(devices::Options),
     Dissect(dissect::Options),
+    Send(send::Options),
     Pingpong(pingpong::Options),
     Perf(perf::Options),
     Lab(lab::Options),
@@ -90,6 +91,11 @@ mod tests {
             "roce run --switch rate=1G -- ls",
             "roce run --local 2 --switch rate=fast -- ls",
             "roce perf write bw --local --switch-report file",
+            "roce send --opcode rc_send_only --script file",
+            "roce send --from file:1 --payload 5 host",
+            "roce send --map-qp 1=2 host",
+            "roce send --rate 0 --opcode cnp host",
+            "roce send --let psn --script file",
             "roce switch",
             "roce switch --port a --port b --spec pfc=9",
             "roce simulate fabric --loss 2",
@@ -116,6 +122,7 @@ mod tests {
         insta::assert_snapshot!("roce", help(&[]));
         insta::assert_snapshot!("roce_devices", help(&["devices"]));
         insta::assert_snapshot!("roce_dissect", help(&["dissect"]));
+        insta::assert_snapshot!("roce_send", help(&["send"]));
         insta::assert_snapshot!("roce_pingpong", help(&["pingpong"]));
         insta::assert_snapshot!("roce_perf", help(&["perf"]));
         insta::assert_snapshot!("roce_lab", help(&["lab"]));

@@ -1,21 +1,21 @@
 //! `roce dissect`: the packets or connections of a capture.
 
-mod capture_writer;
-mod color;
+pub(crate) mod capture_writer;
+pub(crate) mod color;
 mod fields;
 mod filter;
-mod hex;
-mod input;
+pub(crate) mod hex;
+pub(crate) mod input;
 mod json;
 mod live;
 mod no_match;
 mod number_format;
 mod progress;
 mod summary;
-mod summary_line;
+pub(crate) mod summary_line;
 mod threads;
-mod time_column;
-mod tree;
+pub(crate) mod time_column;
+pub(crate) mod tree;
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Write};

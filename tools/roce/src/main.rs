@@ -23,6 +23,7 @@ mod perf;
 mod pingpong;
 mod ranks;
 mod run;
+mod send;
 mod simulate;
 mod status;
 mod switch;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Simulate(options) => simulate::run(&options),
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Env(options) => env::run(&options),
+        cli::Command::Send(options) => send::run(&options),
         cli::Command::Switch(options) => switch::run(&options),
         cli::Command::View(options) => view::run(&options),
         cli::Command::ExecInView(options) => run::run_exec(&options),

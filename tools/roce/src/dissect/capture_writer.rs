@@ -21,7 +21,7 @@ use roce_dissect::{LinkType, RawFrame};
 struct Output(Arc<Mutex<BufWriter<Box<dyn Write + Send>>>>);
 
 /// A capture file that is written.
-pub(super) struct CaptureWriter {
+pub(crate) struct CaptureWriter {
     name: String,
     output: Output,
     format: Format,
@@ -37,7 +37,7 @@ enum Format {
 
 impl CaptureWriter {
     /// Creates the file: pcap if its name ends so, else pcapng. `-` is standard output.
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let name = path.display().to_string();
         let file: Box<dyn Write + Send> = match name.as_str() {
             "-" => Box::new(io::stdout()),
@@ -56,17 +56,17 @@ impl CaptureWriter {
     }
 
     /// Returns the name of the file.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the number of frames written.
-    pub(super) fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
     /// Writes a frame as it was captured.
-    pub(super) fn write(&mut self, frame: &RawFrame<'_>) -> io::Result<()> {
+    pub(crate) fn write(&mut self, frame: &RawFrame<'_>) -> io::Result<()> {
         self.frames += 1;
         let timestamp = Duration::from_nanos(frame.time.0);
         let data = Cow::Borrowed(frame.bytes);
@@ -117,12 +117,12 @@ impl CaptureWriter {
     }
 
     /// Writes what is buffered.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 
     /// Ends the file. A pcap file without frames has the link type of Ethernet.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
         if let Format::Pcap(begun @ None) = &mut self.format {
             *begun = Some((LinkType::Ethernet, begin(LinkType::Ethernet, &self.output)?));
         }

@@ -4,14 +4,14 @@ use std::env;
 
 /// Colours on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coloring {
+pub(crate) enum Coloring {
     On,
     Off,
 }
 
 /// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Color {
+pub(crate) enum Color {
     /// Numbers and times.
     Dim,
     /// Requests.
@@ -27,12 +27,12 @@ pub(super) enum Color {
 
 impl Coloring {
     /// Returns colours for a terminal, unless `NO_COLOR` is set: <https://no-color.org>.
-    pub(super) fn for_terminal(is_terminal: bool) -> Self {
+    pub(crate) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if is_terminal && !unwanted { Self::On } else { Self::Off }
     }
 
-    pub(super) fn start(self, color: Color, text: &mut Vec<u8>) {
+    pub(crate) fn start(self, color: Color, text: &mut Vec<u8>) {
         if self == Self::Off {
             return;
         }
@@ -47,7 +47,7 @@ impl Coloring {
         });
     }
 
-    pub(super) fn end(self, text: &mut Vec<u8>) {
+    pub(crate) fn end(self, text: &mut Vec<u8>) {
         if self == Self::On {
             text.extend_from_slice(b"\x1b[0m");
         }

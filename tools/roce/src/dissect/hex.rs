@@ -7,7 +7,7 @@ use super::number_format::put_fmt;
 
 /// Writes sixteen bytes per line with offset and characters. The first packet of a train includes
 /// the outer headers.
-pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
+pub(crate) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     let bytes = packet.frame.bytes;
     let range = match packet.roce() {
         Some(roce) if roce.train.is_some_and(|train| train.index > 0) => roce.range(&packet.frame),

@@ -5,16 +5,16 @@ use std::io::{self, Cursor, Read};
 use flate2::read::MultiGzDecoder;
 
 /// The bytes of a capture.
-pub(super) struct Input {
-    pub(super) reader: Box<dyn Read + Send>,
+pub(crate) struct Input {
+    pub(crate) reader: Box<dyn Read + Send>,
     /// True if offsets in the reader are not those of the file.
-    pub(super) is_compressed: bool,
+    pub(crate) is_compressed: bool,
 }
 
 impl Input {
     /// Looks at the first bytes, and decompresses what gzip has compressed. Memory does not depend
     /// on the contents: gzip looks back 32 KiB at most.
-    pub(super) fn open(mut reader: impl Read + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn open(mut reader: impl Read + Send + 'static) -> io::Result<Self> {
         let mut first = [0; GZIP.len()];
         let len = read_up_to(&mut reader, &mut first)?;
         let whole = Cursor::new(first[..len].to_vec()).chain(reader);

@@ -14,7 +14,7 @@ use super::time_column::TimeColumn;
 
 /// Writes summary lines.
 #[derive(Debug)]
-pub(super) struct SummaryLine {
+pub(crate) struct SummaryLine {
     coloring: Coloring,
     /// Texts of recent addresses, which are slow to format and rarely change.
     addresses: [Option<Address>; 16],
@@ -29,12 +29,12 @@ struct Address {
 }
 
 impl SummaryLine {
-    pub(super) fn new(coloring: Coloring) -> Self {
+    pub(crate) fn new(coloring: Coloring) -> Self {
         Self { coloring, addresses: [const { None }; 16] }
     }
 
     /// `    12 0.000123456 10.9.0.2 → 10.9.0.1 qp 0x000011 RC SEND Only psn 0x123456 5 bytes`
-    pub(super) fn write(&mut self, packet: &Packet<'_>, time: &mut TimeColumn, text: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, packet: &Packet<'_>, time: &mut TimeColumn, text: &mut Vec<u8>) {
         self.coloring.start(Color::Dim, text);
         self.write_number(packet, text);
         text.push(b' ');
@@ -56,7 +56,7 @@ impl SummaryLine {
         text.push(b'\n');
     }
 
-    pub(super) fn write_damage(&mut self, damage: &Damage, text: &mut Vec<u8>) {
+    pub(crate) fn write_damage(&mut self, damage: &Damage, text: &mut Vec<u8>) {
         self.colored(Color::Problem, text, |text| put_fmt(text, format_args!("     ! {damage}")));
         text.push(b'\n');
     }

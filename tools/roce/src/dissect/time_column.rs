@@ -8,7 +8,7 @@ use super::number_format::{put_fmt, put_time};
 
 /// What a packet's time is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum TimeFormat {
+pub(crate) enum TimeFormat {
     /// Seconds since the first frame of the capture
     #[default]
     #[value(name = "r", alias = "relative")]
@@ -38,7 +38,7 @@ pub(super) enum TimeFormat {
 
 /// Writes the times of packets.
 #[derive(Debug)]
-pub(super) struct TimeColumn {
+pub(crate) struct TimeColumn {
     format: TimeFormat,
     zone: TimeZone,
     first: Option<Timestamp>,
@@ -49,7 +49,7 @@ pub(super) struct TimeColumn {
 }
 
 impl TimeColumn {
-    pub(super) fn new(format: TimeFormat) -> Self {
+    pub(crate) fn new(format: TimeFormat) -> Self {
         let zone = match format {
             TimeFormat::Absolute | TimeFormat::AbsoluteDate => TimeZone::system(),
             _ => TimeZone::UTC,
@@ -58,13 +58,13 @@ impl TimeColumn {
     }
 
     /// Notes a frame of the capture, shown or not.
-    pub(super) fn pass(&mut self, number: u64, time: Timestamp) {
+    pub(crate) fn pass(&mut self, number: u64, time: Timestamp) {
         self.first.get_or_insert(time);
         advance(&mut self.last, number, time);
     }
 
     /// Writes the time of a frame.
-    pub(super) fn write(&mut self, number: u64, time: Timestamp, text: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, number: u64, time: Timestamp, text: &mut Vec<u8>) {
         advance(&mut self.displayed, number, time);
         match self.format {
             TimeFormat::Relative => put_time(text, time, self.first.unwrap_or(time)),

@@ -6,7 +6,7 @@ use super::color::{Color, Coloring};
 use super::number_format::put_fmt;
 
 /// Writes every layer and field: name, value, bytes and meaning.
-pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
+pub(crate) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     for layer in packet.layers() {
         coloring.start(Color::Heading, text);
         put_fmt(text, format_args!("        {}", layer.name));
