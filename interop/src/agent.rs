@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestProcess, Image};
+use roce_netns::Host;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, Psn, Qpn, Service};
 
@@ -69,10 +70,18 @@ impl Agent {
     /// # Errors
     /// When the device cannot be opened.
     pub fn ours(world: &World, arguments: &[OsString]) -> Result<Self, Fault> {
+        Self::on(&world.host, super::world::INTERFACE, arguments)
+    }
+
+    /// As [`ours`](Self::ours), on an interface of any host.
+    ///
+    /// # Errors
+    /// When the device cannot be opened.
+    pub fn on(host: &Host, interface: &str, arguments: &[OsString]) -> Result<Self, Fault> {
         let mut command = Command::new(super::world::program("roce_agent")?);
-        command.arg(super::world::INTERFACE).args(arguments);
+        command.arg(interface).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = world.host.spawn(command).map_err(Fault::ours("start roce_agent"))?;
+        let mut child = host.spawn(command).map_err(Fault::ours("start roce_agent"))?;
         let stdin = child.stdin.take().expect("it was asked for");
         let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
         let (sender, lines) = mpsc::channel();

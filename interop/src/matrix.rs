@@ -12,6 +12,7 @@ pub use self::case::{Case, Verdict, run};
 use self::direction::row;
 pub use self::direction::{Direction, Plan};
 use super::cases::connection_management::{self, Exchange, Script};
+use super::cases::generator::{self, Provocation, Responder};
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{
@@ -40,6 +41,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
         pingpongs(&mut cases);
         connections_by_address(&mut cases);
+        generated_packets(&mut cases);
         neighbours(&mut cases, plan);
     }
     // A change of the link's MTU takes a while.
@@ -439,6 +441,24 @@ fn pingpongs(cases: &mut Vec<Case<World>>) {
                     run: Box::new(move |world| pingpong::run(world, service, server, wait_mode)),
                 });
             }
+        }
+    }
+}
+
+/// Scripts of `roce send`.
+fn generated_packets(cases: &mut Vec<Case<World>>) {
+    for provocation in Provocation::ALL {
+        for (responder, column) in
+            [(Responder::Rxe, "rxe has the fault"), (Responder::Ours, "ours is right")]
+        {
+            cases.push(Case {
+                group: "packet generator",
+                row: provocation.name().to_owned(),
+                column: column.to_owned(),
+                path_mtu: 1024,
+                netem: "",
+                run: Box::new(move |world| generator::run(world, provocation, responder)),
+            });
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod atomics;
 pub mod connection_management;
+pub mod generator;
 pub mod invalidate;
 pub mod killed;
 pub mod multicast;
