@@ -39,10 +39,20 @@ impl DebianRoot {
     /// # Errors
     /// If it cannot be made.
     pub(crate) fn new(name: &str, release: Release, packages: &str) -> Result<Self> {
+        Self::built(name, release, packages, "")
+    }
+
+    /// As [`new`](Self::new), and behind the packages runs a line of the shell in the root, with this
+    /// machine's network: what it leaves there stays.
+    ///
+    /// # Errors
+    /// If the root cannot be made, or the line fails.
+    pub(crate) fn built(name: &str, release: Release, packages: &str, line: &str) -> Result<Self> {
         host::install_missing(host::ROOT_TOOLS)?;
         let folder = workspace::target().join(name);
         let made_of = folder.with_extension("packages");
-        if folder.exists() && fs::read_to_string(&made_of).is_ok_and(|made| made == packages) {
+        let parts = [packages, line].join("\n").trim_end().to_owned();
+        if folder.exists() && fs::read_to_string(&made_of).is_ok_and(|made| made == parts) {
             return Ok(Self { folder });
         }
         if !host::is_root() {
@@ -52,9 +62,12 @@ impl DebianRoot {
         let unfinished = folder.with_extension("part");
         remove(&unfinished)?;
         bootstrap(release, packages, &unfinished)?;
+        if !line.is_empty() {
+            build(&unfinished, line)?;
+        }
         remove(&folder)?;
         fs::rename(&unfinished, &folder)?;
-        fs::write(made_of, packages)?;
+        fs::write(made_of, parts)?;
         let took = started.elapsed().as_secs_f32();
         println!("   ok {} root ({took:.1} s): {}", release.name, folder.display());
         Ok(Self { folder })
@@ -102,6 +115,25 @@ fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     let end = crate::stages::last_lines(&text);
     Err(format!("debootstrap: {}\n{end}", output.status).into())
+}
+
+/// Runs a line of the shell in a root with this machine's network.
+fn build(root: &Path, line: &str) -> Result<()> {
+    // The resolver's file of the root is none of this network.
+    fs::copy("/etc/resolv.conf", root.join("etc/resolv.conf"))?;
+    let mut command = Command::new("chroot");
+    command.arg(root).args(["sh", "-euc", line]).stdin(Stdio::null());
+    command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH).env("HOME", "/root");
+    if let Some(proxy) = proxy()? {
+        command.env("http_proxy", proxy);
+    }
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    Err(format!("{line}: {}\n{}", output.status, crate::stages::last_lines(&text)).into())
 }
 
 /// Returns the proxy that apt uses, if it is told one.

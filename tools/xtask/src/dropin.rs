@@ -2,6 +2,7 @@
 
 mod releases;
 mod suite;
+mod valkey;
 
 use std::ffi::OsString;
 use std::fs;

@@ -12,13 +12,13 @@ use crate::debian_root::{BOOKWORM, DebianRoot, Release, SID, TRIXIE};
 use crate::{Result, host, workspace};
 
 /// What is run in a root, and what it prints.
-struct Program {
-    name: &'static str,
+pub(super) struct Program {
+    pub(super) name: &'static str,
     /// Private hosts that run it.
-    hosts: u8,
+    pub(super) hosts: u8,
     /// A line of the shell without single quotes, with the placeholders of `roce run`.
-    line: &'static str,
-    shows: &'static [&'static str],
+    pub(super) line: &'static str,
+    pub(super) shows: &'static [&'static str],
 }
 
 /// A release with what is run there.
@@ -139,7 +139,11 @@ fn versions(root: &DebianRoot, host: &Host, files: &Path) -> Result<[String; 2]>
     }
 }
 
-fn judge(program: &Program, root: &DebianRoot, host: &Host, files: &Path) -> Result<()> {
+/// Runs a program in a root. `files` is a folder of [`copy_programs`].
+///
+/// # Errors
+/// If it fails, or does not print what it should.
+pub(super) fn judge(program: &Program, root: &DebianRoot, host: &Host, files: &Path) -> Result<()> {
     let line = format!(
         "/check/roce run --local {} --timeout 60 -- sh -c '{}'",
         program.hosts, program.line

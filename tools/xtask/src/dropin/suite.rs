@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use roce_netns::VirtualNetwork;
 
 use super::releases::copy_programs;
+use super::valkey;
 use crate::debian_root::{DebianRoot, Release, SID, TRIXIE};
 use crate::{Result, workspace};
 
@@ -33,7 +34,8 @@ const UCX: &[&str] = &["UCX", "UCX, rdma_cm"];
 /// A release, and the tables that it has besides [`TABLES`].
 const ROWS: &[(Release, &[&str])] = &[(TRIXIE, UCX), (SID, &[])];
 
-/// Makes the roots that are missing, and prints the tables of each. The arguments are passed on.
+/// Makes the roots that are missing, prints the tables of each, and runs valkey. The arguments are passed on
+/// to the tables.
 ///
 /// # Errors
 /// If a root cannot be made, or a line is red.
@@ -61,6 +63,10 @@ pub(super) fn run(arguments: &[OsString]) -> Result<()> {
         if !output.status.success() {
             red.push(release.name);
         }
+    }
+    if let Err(error) = valkey::run(&host, &files) {
+        eprintln!("{error}");
+        red.push("valkey");
     }
     if red.is_empty() { Ok(()) } else { Err(format!("red lines: {}", red.join(", ")).into()) }
 }
