@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use roce_lab::{CaptureLadderError, Ladder};
@@ -15,9 +15,10 @@ use crate::error::{CliError, Result};
 pub(crate) struct Options {
     /// A pcap or pcapng file, or - for standard input
     capture: PathBuf,
-    /// File for the page, or - for standard output
+    /// File for the page, or - for standard output [default: that of the capture with the ending
+    /// .html, in this folder; standard output if the capture is standard input]
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
     /// Packets drawn at most; the page says when there were more
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_packets: usize,
@@ -25,7 +26,7 @@ pub(crate) struct Options {
 
 const EXAMPLES: &str = "\
 Examples:
-  roce ladder capture.pcapng -o ladder.html
+  roce ladder capture.pcapng
   tcpdump -i eth0 -c 1000 -w - udp port 4791 | roce ladder - -o ladder.html";
 
 /// Runs the command.
@@ -48,5 +49,48 @@ pub(crate) fn run(options: &Options) -> Result {
         return crate::output::print(&format!("{name}: no RoCE packet in it, so no ladder\n"));
     }
     let page = ladder.to_html()?;
-    crate::lab::write_page(&options.output, &page)
+    if let Some(output) = &options.output {
+        return crate::lab::write_page(output, &page);
+    }
+    let output = default_output(&options.capture);
+    crate::lab::write_page(&output, &page)?;
+    if output != Path::new("-") {
+        eprintln!("roce: wrote {}", output.display());
+    }
+    Ok(())
+}
+
+/// Returns the file for the page of a capture: `out/a.pcapng.gz` has `a.html`, and standard input standard
+/// output.
+fn default_output(capture: &Path) -> PathBuf {
+    match capture.file_name() {
+        Some(name) if name != "-" => {
+            let name = Path::new(name);
+            let name = if name.extension().is_some_and(|it| it == "gz") {
+                name.with_extension("")
+            } else {
+                name.to_owned()
+            };
+            name.with_extension("html")
+        }
+        _ => PathBuf::from("-"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_named_after_its_capture_and_stays_in_this_folder() {
+        for (capture, output) in [
+            ("a.pcapng", "a.html"),
+            ("out/a.b.pcap", "a.b.html"),
+            ("a.pcapng.gz", "a.html"),
+            ("a", "a.html"),
+            ("-", "-"),
+        ] {
+            assert_eq!(default_output(Path::new(capture)), Path::new(output), "{capture}");
+        }
+    }
 }
