@@ -99,7 +99,7 @@ mod tests {
             "roce switch",
             "roce switch --port a --port b --spec pfc=9",
             "roce simulate fabric --loss 2",
-            "roce simulate fabric --ecn 5K,4K,0.1",
+            "roce simulate fabric --ecn 5K:4K:0.1",
             "roce simulate fabric --hosts 1",
         ];
         for line in lines {

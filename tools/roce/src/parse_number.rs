@@ -1,5 +1,7 @@
 //! Numbers in the format of the RDMA tools: decimal or hexadecimal, with a suffix K, M or G.
 
+use roce_switch::EcnMarking;
+
 /// Parses `4096`, `0x1000`, `4K`, `1m`; K, M, G are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
@@ -47,6 +49,19 @@ pub(crate) fn parse_factor(text: &str) -> Result<f64, String> {
         Ok(factor) if factor > 0.0 && factor <= 1024.0 => Ok(factor),
         _ => Err(format!("{text:?} is not a factor between 0 and 1024, such as 0.125")),
     }
+}
+
+/// Reads `KMIN:KMAX:PMAX`; commas may stand for the colons.
+pub(crate) fn parse_marking(text: &str) -> Result<EcnMarking, String> {
+    let parts: Vec<_> = text.split([',', ':']).collect();
+    let [kmin, kmax, pmax] = parts[..] else {
+        return Err(format!("{text:?} is not KMIN:KMAX:PMAX; write for example 20K:80K:0.2"));
+    };
+    let (kmin, kmax) = (parse(kmin)?, parse(kmax)?);
+    if kmin > kmax {
+        return Err("the queue from which packets are marked exceeds the other".to_owned());
+    }
+    Ok(EcnMarking { kmin, kmax, pmax: parse_probability(pmax)? })
 }
 
 #[cfg(test)]

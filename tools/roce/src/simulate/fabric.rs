@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "1M", value_parser = parse_number::parse)]
     bytes: u64,
     /// Load of the hosts' links with websearch and hadoop, 0 to 1
-    #[arg(long, default_value = "0.5", value_parser = share)]
+    #[arg(long, default_value = "0.5", value_parser = parse_number::parse_probability)]
     load: f64,
     /// Congestion control; several give a row each
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none,ecn,dcqcn,swift")]
@@ -46,17 +46,18 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME")]
     watchdog: Option<Span>,
     /// ECN marking: from which queue, up to which, and the probability there [default: in
-    /// proportion to the rate, 400K,1600K,0.2 at 100G]
-    #[arg(long, value_name = "KMIN,KMAX,PMAX", value_parser = marking)]
+    /// proportion to the rate, 400K:1600K:0.2 at 100G]
+    #[arg(long, value_name = "KMIN:KMAX:PMAX", value_parser = parse_number::parse_marking)]
     ecn: Option<EcnMarking>,
     /// Bytes of each switch's buffer
     #[arg(long, default_value = "32M", value_parser = parse_number::parse)]
     buffer: u64,
-    /// A queue may hold this times the free bytes of the buffer
+    /// A queue may hold this times the free bytes of the buffer; roce switch, which has few ports,
+    /// begins with 1
     #[arg(long, value_name = "FACTOR", default_value = "0.125", value_parser = parse_number::parse_factor)]
     alpha: f64,
     /// Probability that a link loses a packet, 0 to 1
-    #[arg(long, default_value = "0", value_parser = share)]
+    #[arg(long, default_value = "0", value_parser = parse_number::parse_probability)]
     loss: f64,
     /// Reaction to lost packets
     #[arg(long, value_enum, default_value_t = Repair::GoBackN)]
@@ -336,25 +337,6 @@ fn path_mtu(text: &str) -> Result<u32, String> {
         Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
         _ => Err("a path MTU is 256, 512, 1024, 2048 or 4096".to_owned()),
     }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("a share lies between 0 and 1".to_owned()),
-    }
-}
-
-fn marking(text: &str) -> Result<EcnMarking, String> {
-    let help = || format!("{text:?} is no marking; write for example 100K,400K,0.2");
-    // As in the switch's spec, too.
-    let parts: Vec<_> = text.split([',', ':']).collect();
-    let [kmin, kmax, pmax] = parts[..] else { return Err(help()) };
-    let (kmin, kmax) = (parse_number::parse(kmin)?, parse_number::parse(kmax)?);
-    if kmin > kmax {
-        return Err("the queue from which packets are marked exceeds the other".to_owned());
-    }
-    Ok(EcnMarking { kmin, kmax, pmax: share(pmax)? })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce_lab::{Rate, Span};
 use roce_switch::{ClassScheduling, EcnMarking, PfcConfig, SwitchConfig, SwitchSettings};
 
-use crate::parse_number::{self, parse_probability};
+use crate::parse_number::{self, parse_marking};
 
 /// A switch as the command line describes it: `rate=1G,buffer=256K,ecn=20K:80K:0.2,pfc=on`.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +131,7 @@ impl SwitchSpec {
             "rate" => self.rate = rate(value)?,
             "buffer" => self.buffer = bytes(value)?,
             "alpha" => self.alpha = parse_number::parse_factor(value)?,
-            "ecn" => self.ecn = off_or(value, marking)?,
+            "ecn" => self.ecn = off_or(value, parse_marking)?,
             "pfc" => self.pfc = lossless(value)?,
             "classes" => self.classes = scheduling(value)?,
             "watchdog" => {
@@ -191,18 +191,6 @@ fn bytes(text: &str) -> Result<u64, String> {
         bytes @ MIN_BUFFER..=MAX_BUFFER => Ok(bytes),
         _ => Err("a buffer has 4K to 1G: it holds frames of up to the MTU".to_owned()),
     }
-}
-
-fn marking(text: &str) -> Result<EcnMarking, String> {
-    let parts: Vec<_> = text.split(':').collect();
-    let [kmin, kmax, pmax] = parts[..] else {
-        return Err(format!("{text:?} is not KMIN:KMAX:PMAX; write for example 20K:80K:0.2"));
-    };
-    let (kmin, kmax) = (parse_number::parse(kmin)?, parse_number::parse(kmax)?);
-    if kmin > kmax {
-        return Err("the queue from which packets are marked exceeds the other".to_owned());
-    }
-    Ok(EcnMarking { kmin, kmax, pmax: parse_probability(pmax)? })
 }
 
 fn lossless(text: &str) -> Result<u8, String> {
