@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = arguments.next().unwrap_or_else(|| "1048576".to_owned()).parse()?;
     let result = Scale { ranks, bytes, ..Scale::default() }.simulate()?;
     println!("{ranks} ranks, {bytes} bytes: {:?}", result.time);
-    println!("{:?} by the bound, ratio {:.3}", result.scale.bound(), result.ratio());
+    println!("{:?} by the model, ratio {:.3}", result.scale.model_time(), result.ratio());
     println!("{} packets, {} resent, wrong {:?}", result.packets, result.resent, result.wrong);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Simulated scale: time of a ring allreduce on a model fabric, compared with its bound.
+//! Simulated scale: time of a ring allreduce on a model fabric, compared with the α-β model.
 
 mod plot;
 
@@ -92,9 +92,9 @@ impl Scale {
         2 * (self.delay + link.time_on_wire(MIN_FRAME_LEN + WIRE_OVERHEAD))
     }
 
-    /// Returns the bound 2(N−1)/N · S/B + 2(N−1)·α: a ring without headers and with sequential
-    /// steps.
-    pub fn bound(&self) -> Duration {
+    /// Returns the time of the α-β model, 2(N−1)/N · S/B + 2(N−1)·α: a ring without headers and with
+    /// sequential steps.
+    pub fn model_time(&self) -> Duration {
         let (ranks, bytes) = (self.ranks as f64, self.bytes as f64);
         let moved = 2.0 * (ranks - 1.0) / ranks * bytes * 8.0 / self.bits_per_sec as f64;
         Duration::from_secs_f64(moved + 2.0 * (ranks - 1.0) * self.alpha().as_secs_f64())
@@ -153,9 +153,9 @@ impl Scale {
 }
 
 impl ScaleResult {
-    /// Returns the ratio of time to bound.
+    /// Returns the ratio of the time to that of the model.
     pub fn ratio(&self) -> f64 {
-        self.time.as_secs_f64() / self.scale.bound().as_secs_f64()
+        self.time.as_secs_f64() / self.scale.model_time().as_secs_f64()
     }
 
     /// Returns the bus bandwidth as nccl-tests defines it, in bytes per second: 2(N−1)/N · S/t.

@@ -1,4 +1,4 @@
-//! Plot of completion times and their bounds.
+//! Plot of completion times beside the α-β model.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -6,8 +6,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::ScaleResult;
 use crate::plot::{COLOURS, FONT, INK, PlotError, failed};
 
-/// Plots completion time over message size as SVG: a line for each number of ranks, with a dashed
-/// bound. Both axes are logarithmic.
+/// Plots completion time over message size as SVG: a line for each number of ranks, and a dashed
+/// one of the model. Both axes are logarithmic.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -16,7 +16,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
     ranks.sort_unstable();
     ranks.dedup();
     let sizes = || results.iter().map(|result| result.scale.bytes.max(1) as f64);
-    let times = || results.iter().flat_map(|it| [it.time, it.scale.bound()]).map(micros);
+    let times = || results.iter().flat_map(|it| [it.time, it.scale.model_time()]).map(micros);
     let (min, max) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
     if min >= max {
         return Err(PlotError::TooFew);
@@ -57,10 +57,10 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
             of_count.sort_by_key(|result| result.scale.bytes);
             let point = |result: &&ScaleResult| result.scale.bytes as f64;
             let measured: Vec<_> = of_count.iter().map(|it| (point(it), micros(it.time))).collect();
-            let bound: Vec<_> =
-                of_count.iter().map(|it| (point(it), micros(it.scale.bound()))).collect();
+            let model: Vec<_> =
+                of_count.iter().map(|it| (point(it), micros(it.scale.model_time()))).collect();
             chart
-                .draw_series(DashedLineSeries::new(bound, 3, 5, colour.stroke_width(1)))
+                .draw_series(DashedLineSeries::new(model, 3, 5, colour.stroke_width(1)))
                 .map_err(failed)?;
             chart
                 .draw_series(
@@ -76,7 +76,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
             root.draw(&Text::new(format!("{count} ranks"), (x, y - 7), style)).map_err(failed)?;
         }
         let style = TextStyle::from((FONT, 14).into_font()).color(&INK);
-        root.draw(&Text::new("solid: simulated    dashed: bound", (96, 6), style))
+        root.draw(&Text::new("solid: simulated    dashed: model", (96, 6), style))
             .map_err(failed)?;
         root.present().map_err(failed)?;
     }

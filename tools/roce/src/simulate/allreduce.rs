@@ -60,9 +60,9 @@ pub(crate) struct Options {
 const EXAMPLES: &str = "\
   roce simulate allreduce --ranks 8,64 --bytes 64K,16M --rate 100G --delay 1us
 
-Columns: time is the completion time in virtual time; bound is 2(N-1)/N*S/B + 2(N-1)*alpha, where
+Columns: time is the completion time in virtual time; model is 2(N-1)/N*S/B + 2(N-1)*alpha, where
 alpha is the time of the smallest packet from one rank to the next (printed above the table); ratio
-is time over bound. The bound is for sequential steps: overlapping pieces beat it.";
+is time over model. The model makes one step after the other: pieces that overlap are faster.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
@@ -131,7 +131,7 @@ fn head(options: &Options) -> String {
         "ranks",
         "bytes",
         "time(us)",
-        "bound(us)",
+        "model(us)",
         "ratio",
         "busbw",
         "packets",
@@ -146,7 +146,7 @@ fn row(result: &ScaleResult) -> String {
         result.scale.ranks,
         result.scale.bytes,
         micros(result.time),
-        micros(result.scale.bound()),
+        micros(result.scale.model_time()),
         result.ratio(),
         result.bus_bandwidth() / 1e9,
         result.packets,
@@ -156,7 +156,7 @@ fn row(result: &ScaleResult) -> String {
 }
 
 fn markdown(results: &[ScaleResult]) -> String {
-    let mut text = "| ranks | bytes | time (µs) | bound (µs) | ratio | bus bandwidth (GB/s) \
+    let mut text = "| ranks | bytes | time (µs) | model (µs) | ratio | bus bandwidth (GB/s) \
                     | packets | wrong |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for result in results {
@@ -165,7 +165,7 @@ fn markdown(results: &[ScaleResult]) -> String {
             result.scale.ranks,
             result.scale.bytes,
             micros(result.time),
-            micros(result.scale.bound()),
+            micros(result.scale.model_time()),
             result.ratio(),
             result.bus_bandwidth() / 1e9,
             result.packets,
@@ -195,7 +195,7 @@ fn to_json(result: &ScaleResult) -> serde_json::Value {
         "ranks": result.scale.ranks,
         "bytes": result.scale.bytes,
         "seconds": result.time.as_secs_f64(),
-        "bound_seconds": result.scale.bound().as_secs_f64(),
+        "model_seconds": result.scale.model_time().as_secs_f64(),
         "alpha_seconds": result.scale.alpha().as_secs_f64(),
         "ratio": result.ratio(),
         "bus_bandwidth_bytes_per_second": result.bus_bandwidth(),
