@@ -4,8 +4,9 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use roce_dissect::{
-    Capture, Dissector, Event, Finding, Icrc, IcrcSkipped, NamedField, Options, Packet,
+    Capture, Dissector, Event, Finding, Icrc, IcrcSkipped, LinkType, NamedField, Options, Packet,
     PacketFields, RawFrame, RoceVersion,
 };
 use roce_generator::{Change, Draft, DraftError, Rewriting};
@@ -161,5 +162,45 @@ fn a_connection_moves_with_its_addresses_and_queue_pairs() {
         for (name, value) in seen {
             assert!(new.contains(&value.parse().unwrap()), "{file}: {name} is {value}");
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_frames_are_left_out_or_stay_as_long_as_they_are(
+        file in 0usize..1 << 16,
+        cut in 0usize..400,
+        damage in prop::collection::vec((0usize..80, any::<u8>()), 0..4),
+        link in 0u32..4,
+    ) {
+        let mut files: Vec<_> =
+            std::fs::read_dir(testdata("generated")).unwrap().map(|it| it.unwrap().path()).collect();
+        files.sort();
+        let rewriting = Rewriting {
+            addresses: vec!["10.9.0.1=10.9.0.7".parse().unwrap()],
+            queue_pairs: vec!["0x11=0x12".parse().unwrap()],
+        };
+        let changes: Vec<Change> =
+            ["psn=5", "payload.bytes=0x01", "cm_req.local_qpn=7"].map(|it| it.parse().unwrap()).into();
+        each_packet(&files[file % files.len()], |packet| {
+            let mut bytes = packet.frame.bytes.to_vec();
+            bytes.truncate(bytes.len().saturating_sub(cut % bytes.len().max(1)));
+            for (at, value) in &damage {
+                if let Some(byte) = bytes.get_mut(*at) {
+                    *byte = *value;
+                }
+            }
+            let link = [LinkType::Ethernet, LinkType::RawIp, LinkType::LinuxCooked, LinkType::LinuxCooked2]
+                [link as usize];
+            let frame = RawFrame { link, ..RawFrame::ethernet(1, &bytes) };
+            Dissector::new(Options::default()).handle_frame(frame, |packet| {
+                let Ok(mut draft) = Draft::of_packet(packet) else { return };
+                let len = draft.bytes().len();
+                rewriting.apply(&mut draft);
+                let _fits = draft.change_known(&changes);
+                draft.finish();
+                assert_eq!(draft.bytes().len(), len);
+            });
+        });
     }
 }
