@@ -65,6 +65,7 @@ mod grh;
 mod header_len;
 mod headers;
 mod icrc;
+mod identification;
 mod immediate;
 mod link;
 mod mac;
@@ -111,6 +112,7 @@ pub use header_len::{
 };
 pub use headers::Headers;
 pub use icrc::{ICRC_LEN, expected_icrc, expected_icrc_v1};
+pub use identification::IdentificationSolver;
 pub use immediate::{Immediate, InvalidateKey};
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
