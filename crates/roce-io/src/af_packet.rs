@@ -4,7 +4,6 @@ mod config;
 mod parked;
 mod receiver;
 mod sniffer;
-mod stall;
 mod transmitter;
 
 use std::{
@@ -247,7 +246,7 @@ impl FrameDevice for AfPacket {
 /// Empty receives from one check of the socket for an error to the next.
 const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 512;
 
-fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
+pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     let all = interfaces().map_err(|source| OpenError::Os {
         name: name.to_owned(),
         step: "listing interfaces",

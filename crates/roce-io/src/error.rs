@@ -38,6 +38,20 @@ pub enum OpenError {
         /// The interface.
         name: String,
     },
+    /// UDP port 4791 is taken.
+    #[error(transparent)]
+    Port(PortError),
+    /// A process of another user has UDP sockets on the interface.
+    #[error(
+        "a process of user {user} uses UDP sockets on {name}: the sockets of one port belong to one \
+         user; run both as the same user, or give both CAP_NET_RAW, as packet sockets are not limited so"
+    )]
+    OtherUser {
+        /// The interface.
+        name: String,
+        /// The number of that user.
+        user: String,
+    },
     /// The configuration is invalid.
     #[error("{what}")]
     BadConfig {

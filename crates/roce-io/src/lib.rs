@@ -2,7 +2,7 @@
 //!
 //! This crate moves whole Ethernet frames. Of RoCE it knows the UDP port and the offset of the
 //! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames; [`AfPacket`] is
-//! the device over a Linux packet socket, [`memory_pair`] makes two devices connected through
+//! the device over a Linux packet socket, [`UdpSockets`] that over UDP sockets, [`memory_pair`] makes two devices connected through
 //! memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
 //! [`FaultInjector`], [`CountingDevice`].
 //!
@@ -41,7 +41,9 @@ mod pcap_writer;
 mod port_reservation;
 mod segmenter;
 pub mod sockets;
+mod stall;
 mod sys;
+mod udp_sockets;
 mod vnet_hdr;
 
 pub use af_packet::{
@@ -64,3 +66,4 @@ pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};
 pub use sys::prefetch::prefetch;
+pub use udp_sockets::{OtherIdentifications, UdpSenders, UdpSockets, UdpSocketsConfig};

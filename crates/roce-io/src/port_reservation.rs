@@ -76,6 +76,11 @@ impl PortReservation {
     }
 }
 
+/// Returns why a port could not be bound.
+pub(crate) fn explain_taken(port: u16) -> PortError {
+    owner::explain(port)
+}
+
 fn reserve(address: SocketAddr, whole_trains: bool) -> Result<Socket, (&'static str, io::Error)> {
     let at = |step| move |error| (step, error);
     let socket = sys::socket::open(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))

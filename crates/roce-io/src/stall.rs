@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// 10 Mbit/s, and the longest pause of Ethernet's flow control at 1 Gbit/s is 34 ms. The retries of
 /// a connection with the default ACK timeout (67 ms, 7 retries) last five times as long, so a
 /// longer stall costs retransmissions but no connection.
-pub(super) const MAX_STALL: Duration = Duration::from_millis(100);
+pub(crate) const MAX_STALL: Duration = Duration::from_millis(100);
 
 /// The pause after the first refusal.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
@@ -22,7 +22,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(1);
 
 /// The time since the kernel last took a frame, while it refuses them.
 #[derive(Debug, Default)]
-pub(super) struct Stall {
+pub(crate) struct Stall {
     refused: Option<Refused>,
 }
 
@@ -36,7 +36,7 @@ struct Refused {
 
 /// What to do with refused frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// They keep their slots.
     Keep,
     /// They are dropped: the interface has no carrier.
@@ -47,12 +47,12 @@ pub(super) enum Verdict {
 
 impl Stall {
     /// Notes that the kernel took a frame.
-    pub(super) fn on_taken(&mut self) {
+    pub(crate) fn on_taken(&mut self) {
         self.refused = None;
     }
 
     /// Notes that the kernel refused a frame because a queue is full.
-    pub(super) fn on_refused(&mut self, now: Instant, has_carrier: bool) -> Verdict {
+    pub(crate) fn on_refused(&mut self, now: Instant, has_carrier: bool) -> Verdict {
         let before = self.refused.unwrap_or(Refused {
             gives_up_at: now + MAX_STALL,
             next_attempt: now,
@@ -69,7 +69,7 @@ impl Stall {
     }
 
     /// Returns when to offer kept frames again.
-    pub(super) fn next_attempt(&self) -> Option<Instant> {
+    pub(crate) fn next_attempt(&self) -> Option<Instant> {
         self.refused.map(|refused| refused.next_attempt)
     }
 }

@@ -3,10 +3,10 @@
 
 use std::{collections::VecDeque, io, os::fd::BorrowedFd, time::Instant};
 
-use super::stall::{Stall, Verdict};
 use crate::{
     device::{DeviceCapabilities, TxFrame},
     error::DeviceError,
+    stall::{Stall, Verdict},
     sys::{self, mmsg},
     vnet_hdr::{self, HEADER_LEN, MAX_FRAME_LEN},
 };

@@ -4,6 +4,8 @@
 
 pub(crate) mod interface;
 pub(crate) mod mmsg;
+pub(crate) mod passing;
 pub(crate) mod prefetch;
 pub(crate) mod ring;
 pub(crate) mod socket;
+pub(crate) mod udp;

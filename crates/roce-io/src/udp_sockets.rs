@@ -1,0 +1,349 @@
+//! The device over UDP sockets, which needs no privilege.
+
+mod headers;
+mod identifications;
+mod passing;
+mod senders;
+mod transmitter;
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Instant,
+};
+
+use roce_wire::ROCE_V2_PORT;
+use socket2::Socket;
+
+pub use self::identifications::OtherIdentifications;
+pub use self::senders::UdpSenders;
+use self::{
+    headers::PAYLOAD_AT,
+    identifications::Identifications,
+    passing::{Destination, PREFIX_LEN, Passing, destination, is_nothing},
+    transmitter::Transmitter,
+};
+use crate::{
+    Filter, GsoMode, InterfaceInfo, InterfaceKind,
+    af_packet::find_interface,
+    device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
+    error::{DeviceError, OpenError},
+    port_reservation::explain_taken,
+    sys::{
+        self,
+        passing::AnyReadable,
+        udp::{self, Incoming},
+    },
+    vnet_hdr::MAX_FRAME_LEN,
+};
+
+/// An interface used through UDP sockets on port 4791, without any privilege.
+///
+/// A received datagram becomes a frame with synthesised headers, a frame to send becomes a datagram. Trains
+/// are carried by UDP segmentation offload (`UDP_SEGMENT`, `UDP_GRO`). What differs from a packet socket:
+///
+/// - The kernel writes the outer headers. Frames leave with source MAC address, next hop and flow label of
+///   its choice, with IPv4 identification 0 (in a train counting up from 0), and from one of the source
+///   ports of [`UdpSenders`]; they have to be sealed for these.
+/// - Identification, hop limit, flow label and MAC addresses of received packets are unknown. The
+///   identification is found by the ICRC, where it is not 0: see [`OtherIdentifications`]. A peer whose
+///   IPv4 packets do not forbid fragments is not understood.
+/// - VLAN tags and pauses of the link do not pass.
+/// - [`may_receive`](FrameDevice::may_receive) is always true: a look costs a system call.
+///
+/// Processes of one user share an interface, without a limit to their number; a process of another user
+/// gets [`OpenError::OtherUser`]. Of these processes the kernel gives each datagram to one, by a hash of its
+/// addresses and ports, and that passes it on to the one whose [`Filter`] has its queue pair. Packet
+/// sockets work beside: they receive copies.
+#[derive(Debug)]
+pub struct UdpSockets {
+    interface: InterfaceInfo,
+    capabilities: DeviceCapabilities,
+    socket: Socket,
+    passing: Passing,
+    any: AnyReadable,
+    identifications: Identifications,
+    transmitter: Transmitter,
+    buffers: Vec<Vec<u8>>,
+    datagrams: Vec<Incoming>,
+    unusable: u64,
+    empty_receives: u32,
+}
+
+/// Configuration of [`UdpSockets`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpSocketsConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// When to send trains. Default [`GsoMode::Auto`].
+    pub gso: GsoMode,
+    /// What to do with packets of unexpected IPv4 identifications. Default: accept them.
+    pub other_identifications: OtherIdentifications,
+    /// Bytes of socket receive buffer to request. The system's limit (`net.core.rmem_max`) silently
+    /// reduces it. Default 16 MiB.
+    pub receive_buffer_len: usize,
+}
+
+impl UdpSocketsConfig {
+    /// Returns the defaults for an interface.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            gso: GsoMode::Auto,
+            other_identifications: OtherIdentifications::default(),
+            receive_buffer_len: 16 << 20,
+        }
+    }
+}
+
+/// Datagrams received by one system call.
+const BATCH: usize = 8;
+/// Frames that may wait for the kernel.
+const TRANSMIT_SLOTS: usize = 8;
+/// Packets of a train, as older kernels limit them.
+const MAX_TRAIN_PACKETS: usize = 64;
+/// Empty receives from one look at what other processes pass on to the next. A sleeping thread is woken.
+const EMPTY_RECEIVES_PER_LOOK: u32 = 16;
+
+impl UdpSockets {
+    /// Opens an interface of this thread's network namespace. Frames leave from the ports of `senders`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(config: &UdpSocketsConfig, senders: &UdpSenders) -> Result<Self, OpenError> {
+        let interface = find_interface(&config.interface)?;
+        let failed = |step| {
+            let name = interface.name.clone();
+            move |source| OpenError::Os { name, step, source }
+        };
+        // It claims the port before the socket shares it.
+        let passing = Passing::new(&interface.name, interface.index, senders.first_port())?;
+        let (socket, _) = match senders::bind(ROCE_V2_PORT, Some(&interface.name)) {
+            Ok(bound) => bound,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(OpenError::Port(explain_taken(ROCE_V2_PORT)));
+            }
+            Err(error) => return Err(failed("binding a UDP socket to port 4791")(error)),
+        };
+        let is_software = interface.kind.segments_in_software();
+        let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
+        if is_software {
+            // A card would merge packets whose identifications differ.
+            set(libc::SOL_UDP, libc::UDP_GRO, 1).map_err(failed("enabling whole trains"))?;
+        }
+        let len = i32::try_from(config.receive_buffer_len).unwrap_or(i32::MAX);
+        if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len).is_err() {
+            socket
+                .set_recv_buffer_size(config.receive_buffer_len)
+                .map_err(failed("setting buffer sizes"))?;
+        }
+        let segments = match config.gso {
+            GsoMode::On => true,
+            GsoMode::Off => false,
+            GsoMode::Auto if interface.kind == InterfaceKind::Veth => {
+                sys::interface::offloads_transmit_checksum(socket.as_fd(), &interface.name)
+                    .unwrap_or(true)
+            }
+            GsoMode::Auto => is_software,
+        };
+        let any = AnyReadable::new().map_err(failed("making an epoll descriptor"))?;
+        let watched = any.add(socket.as_fd()).and_then(|()| passing.watch(&any));
+        watched.map_err(failed("watching sockets"))?;
+        // To this host's own addresses the kernel chooses `lo`.
+        let leaves_by = if interface.flags.loopback { 0 } else { interface.index };
+        Ok(Self {
+            capabilities: DeviceCapabilities {
+                mtu: interface.mtu as usize,
+                max_frame_len: MAX_FRAME_LEN,
+                max_train_packets: if segments { MAX_TRAIN_PACKETS } else { 1 },
+            },
+            socket,
+            passing,
+            any,
+            identifications: Identifications::new(config.other_identifications),
+            transmitter: Transmitter::new(senders.clone(), leaves_by, TRANSMIT_SLOTS),
+            buffers: vec![vec![0; PAYLOAD_AT + usize::from(u16::MAX)]; BATCH],
+            datagrams: vec![Incoming::default(); BATCH],
+            unusable: 0,
+            empty_receives: 0,
+            interface,
+        })
+    }
+
+    /// Returns the interface as it was when the device was opened.
+    pub fn interface(&self) -> &InterfaceInfo {
+        &self.interface
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < budget {
+            let len = BATCH.min(budget - count);
+            let received = udp::receive(
+                self.socket.as_fd(),
+                &mut self.buffers[..len],
+                PAYLOAD_AT,
+                &mut self.datagrams,
+            );
+            let received = match received {
+                Err(error) if is_nothing(&error) => 0,
+                other => other?,
+            };
+            for number in 0..received {
+                self.datagram(number, on_frame);
+            }
+            count += received;
+            if received < len {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Lends a received datagram as a frame, or passes it on.
+    fn datagram(&mut self, number: usize, on_frame: &mut dyn FnMut(RxFrame<'_>)) {
+        let (datagram, buffer) = (self.datagrams[number], &mut self.buffers[number]);
+        let mac = self.interface.mac.unwrap_or_default();
+        let at = if datagram.truncated { None } else { headers::put(buffer, &datagram, mac) };
+        let Some(at) = at else {
+            self.unusable += 1;
+            return;
+        };
+        let end = PAYLOAD_AT + datagram.len;
+        let destination = destination(self.passing.filter(), &buffer[PAYLOAD_AT..end]);
+        if let Destination::Block(_) | Destination::Management { .. } = destination {
+            let segment_len = datagram.segment_len.unwrap_or(0) as u16;
+            let message = &mut buffer[at - PREFIX_LEN..end];
+            message[..PREFIX_LEN].copy_from_slice(&segment_len.to_le_bytes());
+            self.passing.pass(destination, message);
+        }
+        if takes(destination) {
+            lend(&mut self.identifications, &mut buffer[at..end], datagram.segment_len, on_frame);
+        }
+    }
+
+    fn receive_passed(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let (mut count, filter) = (0, self.passing.filter().clone());
+        while count < budget {
+            let Some((segment_len, frame)) = self.passing.receive()? else { break };
+            let headers = headers::read(frame);
+            let payload = headers.map(|headers| &frame[headers.payload_at..]);
+            let destination = payload.map(|payload| destination(&filter, payload));
+            if takes(destination.unwrap_or(Destination::Nowhere)) {
+                lend(&mut self.identifications, frame, segment_len, on_frame);
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Turns the kernel's error into a [`DeviceError`] where there is one.
+    fn explain(&self, error: io::Error) -> io::Error {
+        let name = self.interface.name.clone();
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => DeviceError::InterfaceDown { name }.into(),
+            Some(libc::ENXIO | libc::ENODEV) => DeviceError::InterfaceGone { name }.into(),
+            _ => error,
+        }
+    }
+}
+
+fn takes(destination: Destination) -> bool {
+    matches!(destination, Destination::Here | Destination::Management { here: true })
+}
+
+/// Lends a frame with its identification, as far as that is found.
+fn lend(
+    identifications: &mut Identifications,
+    frame: &mut [u8],
+    segment_len: Option<usize>,
+    on_frame: &mut dyn FnMut(RxFrame<'_>),
+) {
+    if let Some(headers) = headers::read(frame) {
+        identifications.complete(frame, &headers, segment_len, Instant::now);
+    }
+    on_frame(RxFrame { bytes: frame, segment_len, udp_checksum_partial: true, vlan_tag: None });
+}
+
+impl FrameDevice for UdpSockets {
+    fn receive(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let received = self.receive_datagrams(budget, on_frame);
+        let mut received = received.map_err(|error| self.explain(error))?;
+        if received == 0 {
+            self.empty_receives = self.empty_receives.wrapping_add(1);
+        }
+        if received > 0 || self.empty_receives.is_multiple_of(EMPTY_RECEIVES_PER_LOOK) {
+            received += self.receive_passed(budget - received.min(budget), on_frame)?;
+        }
+        Ok(received)
+    }
+
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> io::Result<usize> {
+        if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
+            return Ok(0);
+        }
+        let refused = self.transmitter.fill(&self.capabilities, &self.interface.name, fill).err();
+        let sent = match self.transmitter.flush(Instant::now) {
+            Ok(sent) => sent,
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                // The MTU was lowered, and `set_mtu` has not been called yet.
+                let (packet_len, name) = (self.capabilities.mtu, self.interface.name.clone());
+                let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
+                self.capabilities.mtu = mtu.map_err(|error| self.explain(error))? as usize;
+                let mtu = self.capabilities.mtu;
+                return Err(DeviceError::SegmentTooLong { name, packet_len, mtu }.into());
+            }
+            Err(error) => return Err(self.explain(error)),
+        };
+        refused.map_or(Ok(sent), |error| Err(error.into()))
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.transmitter.has_unsent()
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities
+    }
+
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.any.as_fd()]
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.transmitter.next_attempt()
+    }
+
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
+        self.passing.set_filter(filter)
+    }
+
+    fn set_mtu(&mut self, mtu: usize) {
+        self.capabilities.mtu = mtu;
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let dropped = udp::dropped(self.socket.as_fd()).unwrap_or(0);
+        let mut all =
+            vec![("socket_rcvd_dropped", dropped), ("socket_rcvd_unusable", self.unusable)];
+        all.extend(self.transmitter.counters());
+        all.extend(self.identifications.counters());
+        all.extend(self.passing.counters());
+        all
+    }
+}
