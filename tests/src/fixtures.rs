@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roce_netns::{Host, IpNet, Link, VirtualNetwork};
 use roce_verbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectOptions, Device, DeviceConfig, MemoryRegion,
-    ProtectionDomain, QueuePair, environment,
+    AccessFlags, Backend, Completion, CompletionQueue, ConnectOptions, Device, DeviceConfig,
+    MemoryRegion, ProtectionDomain, QueuePair, environment,
 };
 
 /// How long a completion may take before a test gives up: far beyond any retry.
@@ -49,6 +49,14 @@ impl Cable {
     }
 }
 
+/// The configuration of a device by the back end that `ROCE_BACKEND` says.
+///
+/// # Panics
+/// When the variable names none.
+pub fn device_config() -> DeviceConfig {
+    DeviceConfig { backend: environment::backend().expect("a back end"), ..DeviceConfig::default() }
+}
+
 /// One device with a protection domain and a completion queue.
 #[derive(Debug)]
 pub struct TestDevice {
@@ -61,13 +69,18 @@ pub struct TestDevice {
 }
 
 impl TestDevice {
-    /// Opens `eth0` of a host, with as many shards as `ROCE_SHARDS` says.
+    /// Opens `eth0` of a host, with as many shards as `ROCE_SHARDS` says, by the back end that
+    /// `ROCE_BACKEND` says unless the configuration names one.
     ///
     /// # Panics
     /// When the device cannot be opened.
     pub fn on(host: &Host, config: DeviceConfig) -> Self {
         let shards = environment::shards().expect("a number of shards");
-        let config = DeviceConfig { shards, ..config };
+        let backend = match config.backend {
+            Backend::Auto => device_config().backend,
+            named => named,
+        };
+        let config = DeviceConfig { shards, backend, ..config };
         let device = host.run(|| Device::open("eth0", config)).expect("the device opens");
         Self::of(device)
     }

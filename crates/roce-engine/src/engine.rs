@@ -16,6 +16,7 @@ mod link_pauses;
 mod management;
 mod management_calls;
 mod receive;
+mod source_ports;
 mod transmit;
 mod transmit_queues;
 
@@ -31,6 +32,7 @@ use self::induced_faults::{RAISED_EVENTS, inject};
 use self::link_pauses::LinkPauses;
 use self::management::{Management, ManagementParts};
 pub use self::management::{ManagementDestination, ManagementPort, StrayDatagram};
+use self::source_ports::SourcePorts;
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;
 use crate::consumer::{Consumer, Pushed};
@@ -69,8 +71,8 @@ pub struct Engine<C: Consumer> {
     pauses: LinkPauses,
     /// Buffer in which frames for this host are built while the interface is full.
     scratch: Vec<u8>,
-    /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
-    identification: u16,
+    /// The ICRC covers the source port, so it is chosen here.
+    source_ports: SourcePorts,
     /// State of the ICRC over the headers of the last train.
     sealing: Option<Sealing>,
     /// Offset of the last frame's transport header: the best guess for the next one.
@@ -123,8 +125,8 @@ pub struct EngineParts<C: Consumer> {
     pub gids: GidTable,
     /// What completions and events go to.
     pub consumer: C,
-    /// IPv4 identification of the first packet: a random number.
-    pub identification: u16,
+    /// UDP source ports of the frames that its devices can send; empty: they can send all.
+    pub source_ports: Vec<u16>,
 }
 
 impl<C: Consumer> Engine<C> {
@@ -176,7 +178,7 @@ impl<C: Consumer> Engine<C> {
 
     /// Makes an engine without memory and paths.
     pub fn new(parts: EngineParts<C>) -> Self {
-        let EngineParts { endpoint, wire, lo, loopback, gids, consumer, identification } = parts;
+        let EngineParts { endpoint, wire, lo, loopback, gids, consumer, source_ports } = parts;
         Self {
             endpoint,
             memory: MemoryTable::default(),
@@ -193,7 +195,7 @@ impl<C: Consumer> Engine<C> {
             is_wire_suspended: false,
             pauses: LinkPauses::default(),
             scratch: Vec::new(),
-            identification,
+            source_ports: SourcePorts::new(source_ports),
             sealing: None,
             headroom: MIN_HEADROOM,
             policy: RoundPolicy::default(),
@@ -426,7 +428,7 @@ impl<C: Consumer> Engine<C> {
             has_lo: self.lo.is_some(),
             lo_queue: &mut self.lo_queue,
             drops: &mut self.drops,
-            identification: &mut self.identification,
+            source_ports: &self.source_ports,
         };
         (self.management.as_deref_mut(), parts)
     }

@@ -6,7 +6,7 @@ use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
 
 use crate::device_list::ListedDevice;
 
-/// Returns the configuration of a device: capture, faults, congestion
+/// Returns the configuration of a device: back end, capture, faults, congestion
 /// control, link rate, shards, times of connection management, published counters and connections as the
 /// environment says.
 ///
@@ -40,6 +40,8 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     let counter_file = environment::counter_file(device.name());
     let connection_file = environment::connection_file(device.name());
     Ok(DeviceConfig {
+        backend: environment::backend()?,
+        other_identifications: environment::other_identifications(),
         capture,
         faults,
         faults_of_process: true,

@@ -16,6 +16,15 @@ pub(crate) fn say_once(why: &dyn std::fmt::Display) {
     }
 }
 
+/// Tells a user about the way in which things work, once.
+pub(crate) fn note_once(what: &str) {
+    static IS_NOTED: AtomicBool = AtomicBool::new(false);
+    if !IS_NOTED.swap(true, Ordering::Relaxed) {
+        // Standard error may be closed.
+        let _ = writeln!(std::io::stderr(), "roce: {what}");
+    }
+}
+
 /// Starts the log on standard error: warnings, or what `ROCE_LOG` asks for.
 pub(crate) fn start_log() {
     // Not a `Once`: a child made by `fork` while another thread runs it would wait for ever.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use roce_abi::{VERBS_ABI_IS_EXTENDED, ibv_context};
-use roce_verbs::{Device, Error, OpenError};
+use roce_verbs::{Backend, Device, Error, OpenError};
 
 use crate::cancellation::Uncancellable;
 use crate::device_list::ListedDevice;
@@ -21,8 +21,14 @@ pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_conte
             return errno::null(libc::EINVAL);
         }
     };
+    let requested = config.backend;
     let opened = match Device::open(device.interface(), config) {
-        Ok(opened) => opened,
+        Ok(opened) => {
+            if requested == Backend::Auto && opened.backend() == Backend::Udp {
+                message::note_once(FALLBACK);
+            }
+            opened
+        }
         Err(error) => {
             match &error {
                 Error::Open(OpenError::NotPermitted { name }) => {
@@ -46,6 +52,10 @@ pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_conte
     verbs.context.abi_compat = VERBS_ABI_IS_EXTENDED;
     context::give(opened, device, verbs, command_fd)
 }
+
+/// What a user is told once where packets travel by UDP sockets unasked.
+const FALLBACK: &str = "CAP_NET_RAW is missing, so packets travel by UDP sockets, which is slower; \
+                        ROCE_BACKEND=udp says so without this line";
 
 /// Returns what gives a program of others a packet socket. A capability of its own file is not named:
 /// the loader ignores `LD_PRELOAD` and `LD_LIBRARY_PATH` then, and the program does not find us.

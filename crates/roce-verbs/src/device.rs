@@ -19,6 +19,7 @@ use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
 use roce_wire::{MacAddr, VerbMoment};
 
 use self::wrapping::{Wrapping, fault_script, open_capture};
+use crate::backend::{Backend, Opened, Opener};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
 use crate::device_config::{DeviceConfig, PeersInRun};
@@ -28,8 +29,7 @@ use crate::engine::{Engine, Objects};
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::exit;
-use crate::fork::{self, PerProcess};
-use crate::idle_sockets::ReusedSocket;
+use crate::fork::PerProcess;
 use crate::path::{AddressVector, Path, resolve};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
@@ -62,7 +62,8 @@ impl DeviceInfo {
 
 /// An interface opened to speak RoCEv2; as `ibv_context`.
 ///
-/// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made from it
+/// It needs nothing of the kernel but packet sockets, with CAP_NET_RAW, or else UDP sockets: see
+/// [`Backend`]. All objects made from it
 /// share one engine, unless it has several [shards](DeviceConfig::shards). Opening the same
 /// interface again in the same process gives another context of the same engine, with asynchronous
 /// events of its own; a clone is the same context. The engine ends with the last object made from
@@ -157,7 +158,7 @@ impl Device {
     /// Opens an interface of this thread's network namespace by its name.
     ///
     /// # Errors
-    /// [`Error::Open`] when it does not exist, is down, or CAP_NET_RAW is missing;
+    /// [`Error::Open`] when it does not exist, is down, or its [`Backend`] cannot be used;
     /// [`Error::Port`] when another stack or program holds UDP port 4791;
     /// [`Error::OpenedDifferently`] when it is open with another configuration;
     /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says;
@@ -236,6 +237,11 @@ impl Device {
     /// Returns the interface's name.
     pub fn interface(&self) -> &str {
         self.driver().port().name()
+    }
+
+    /// Returns how the device sends and receives packets: never [`Backend::Auto`].
+    pub fn backend(&self) -> Backend {
+        self.driver().device().backend
     }
 
     /// Returns the present attributes of the port.
@@ -489,17 +495,21 @@ fn open_driver(
     let limit = if is_alone { 1 } else { config.shards };
     let observer = TraceObserver::new(config.trace.clone());
     let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
-    let (mut engine, found) = open_engine(interface, 0, &wrapping, &observer)?;
+    let (mut engine, found, backend) = open_engine(interface, 0, &wrapping, &observer)?;
     if let Some(faults) = &verb_faults {
         faults.count_openings(&mut engine);
         engine.consumer.verb_faults = Some(faults.clone());
     }
     let script = wrapping.script;
-    let port_reservation = PortReservation::bind(&PortReservationConfig {
-        whole_trains: found.kind.segments_in_software(),
-        ..PortReservationConfig::default()
-    })?;
-    let opener = opener_of_further(found.index, &config, &observer);
+    let port_reservation = match backend {
+        Backend::Udp => None,
+        _ => Some(PortReservation::bind(&PortReservationConfig {
+            whole_trains: found.kind.segments_in_software(),
+            ..PortReservationConfig::default()
+        })?),
+    };
+    let of_further = DeviceConfig { backend, ..config.clone() };
+    let opener = opener_of_further(found.index, of_further, &observer);
     let port = Port::of(&found);
     let device = DeviceState {
         config,
@@ -508,29 +518,30 @@ fn open_driver(
         verb_faults,
         next_handle: AtomicU32::new(1),
         observer,
+        backend,
         _port_holder: port_reservation,
     };
     Driver::new(engine, port, device, limit, opener)
 }
 
 /// Returns what opens the engines of further shards on an interface of this index.
-fn opener_of_further(index: u32, config: &DeviceConfig, observer: &TraceObserver) -> EngineOpener {
-    let (config, observer) = (config.clone(), observer.clone());
+fn opener_of_further(index: u32, config: DeviceConfig, observer: &TraceObserver) -> EngineOpener {
+    let observer = observer.clone();
     Box::new(move |shard| {
         let found = interfaces()?.into_iter().find(|candidate| candidate.index == index);
         let name = found.map(|found| found.name).unwrap_or_default();
         let wrapping = Wrapping { config: &config, capture: None, script: None };
-        open_engine(&name, shard, &wrapping, &observer).map(|(engine, _)| engine)
+        open_engine(&name, shard, &wrapping, &observer).map(|(engine, ..)| engine)
     })
 }
 
-/// Opens the sockets of a shard, and makes its engine. Returns the interface, too.
+/// Opens the sockets of a shard, and makes its engine. Returns the interface and the back end, too.
 fn open_engine(
     interface: &str,
     shard: usize,
     wrapping: &Wrapping<'_>,
     observer: &TraceObserver,
-) -> Result<(Engine, InterfaceInfo), Error> {
+) -> Result<(Engine, InterfaceInfo, Backend), Error> {
     let config = wrapping.config;
     // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
@@ -540,15 +551,18 @@ fn open_engine(
         filter: filter.clone(),
         ..AfPacketConfig::new(name)
     };
-    let wire = ReusedSocket::open(&packet_config(interface))?;
-    let found = wire.interface().clone();
+    let (opener, wire) =
+        Opener::open(config.backend, config.other_identifications, &packet_config(interface))?;
+    let Opened { device: wire, interface: found } = wire;
     let wire = wrapping.device(wire, &found.name, config.peers == PeersInRun::All);
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
     let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
         None => None,
         // Without `lo` only traffic to other shards and processes of this host is lost.
-        Some(lo) => match ReusedSocket::open(&packet_config(&lo.name)) {
-            Ok(device) => Some(wrapping.device(device, &lo.name, config.peers != PeersInRun::None)),
+        Some(lo) => match opener.open_next(&packet_config(&lo.name)) {
+            Ok(opened) => {
+                Some(wrapping.device(opened.device, &lo.name, config.peers != PeersInRun::None))
+            }
             Err(error) => {
                 tracing::warn!(%error, "no traffic to other processes of this host");
                 None
@@ -579,10 +593,10 @@ fn open_engine(
         loopback: wrapping.loopback(&found.name),
         gids: gids_of(&found),
         consumer: Objects::of_shard(shard),
-        identification: fork::random(),
+        source_ports: opener.source_ports(),
     });
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
     let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
     engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
-    Ok((engine, found))
+    Ok((engine, found, opener.backend()))
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use roce_io::{FaultConfig, GsoMode, ReceiveMode};
+use roce_io::{FaultConfig, GsoMode, OtherIdentifications, ReceiveMode};
 use roce_transport::EndpointConfig;
 use roce_transport::congestion::CongestionConfig;
 
+use crate::backend::Backend;
 use crate::cm;
 use crate::thread_placement::ThreadPlacement;
 use crate::trace::Trace;
@@ -14,9 +15,14 @@ use crate::trace::Trace;
 /// The configuration of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceConfig {
+    /// How packets are sent and received. Default [`Backend::Auto`].
+    pub backend: Backend,
+    /// What [`Backend::Udp`] does with IPv4 packets of unexpected identifications, which the kernel does not
+    /// tell. Default: it accepts them.
+    pub other_identifications: OtherIdentifications,
     /// Whether to send trains: runs of packets that the kernel carries as one frame.
     pub gso: GsoMode,
-    /// How frames are received.
+    /// How frames are received from packet sockets.
     pub receive: ReceiveMode,
     /// File to record all packets in, as pcapng, those between queue pairs of one device included.
     /// Packets are added to those that it has; several devices and processes may write to one file.
@@ -90,6 +96,8 @@ pub struct DeviceConfig {
 impl Default for DeviceConfig {
     fn default() -> Self {
         Self {
+            backend: Backend::default(),
+            other_identifications: OtherIdentifications::default(),
             gso: GsoMode::Auto,
             receive: ReceiveMode::default(),
             capture: None,

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU32;
 
 use roce_io::{CaptureFile, FaultScript, PortReservation};
 
+use crate::backend::Backend;
 use crate::device_config::DeviceConfig;
 use crate::trace::TraceObserver;
 use crate::verb_faults::VerbFaults;
@@ -17,5 +18,7 @@ pub(crate) struct DeviceState {
     pub(crate) verb_faults: Option<VerbFaults>,
     pub(crate) next_handle: AtomicU32,
     pub(crate) observer: TraceObserver,
-    pub(crate) _port_holder: PortReservation,
+    pub(crate) backend: Backend,
+    /// `None` where UDP sockets have the port.
+    pub(crate) _port_holder: Option<PortReservation>,
 }

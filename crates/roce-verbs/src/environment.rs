@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use roce_io::OtherIdentifications;
+
+use crate::backend::Backend;
 use crate::cm;
 use crate::device_config::PeersInRun;
 use crate::shard_set::MAX_SHARDS;
@@ -47,6 +50,34 @@ pub const CC: &str = "ROCE_CC";
 /// Rate of the links of all devices in bits per second: the value of
 /// [`DeviceConfig::link_rate`](crate::DeviceConfig::link_rate).
 pub const LINK_RATE: &str = "ROCE_LINK_RATE";
+
+/// How every device sends and receives packets, parsed by [`Backend`].
+pub const BACKEND: &str = "ROCE_BACKEND";
+
+/// Returns what the variable [`BACKEND`] says; [`Backend::Auto`] if it is not set.
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn backend() -> Result<Backend, String> {
+    match std::env::var_os(BACKEND) {
+        None => Ok(Backend::Auto),
+        Some(value) => {
+            value.to_string_lossy().parse().map_err(|error| format!("{BACKEND}: {error}"))
+        }
+    }
+}
+
+/// Set to `1`, UDP sockets drop IPv4 packets of unexpected identifications: the value of
+/// [`DeviceConfig::other_identifications`](crate::DeviceConfig::other_identifications).
+pub const STRICT_ICRC: &str = "ROCE_STRICT_ICRC";
+
+/// Returns what the variable [`STRICT_ICRC`] says.
+pub fn other_identifications() -> OtherIdentifications {
+    match is_on(STRICT_ICRC) {
+        true => OtherIdentifications::Refuse,
+        false => OtherIdentifications::Accept,
+    }
+}
 
 /// Most shards of every device: the value of [`DeviceConfig::shards`](crate::DeviceConfig::shards).
 pub const SHARDS: &str = "ROCE_SHARDS";

@@ -1,4 +1,4 @@
-//! RDMA verbs over a raw packet socket.
+//! RDMA verbs over a raw packet socket, or over UDP sockets.
 //!
 //! The names and rules are those of libibverbs: a [`Device`] is an interface opened to
 //! speak RoCEv2; a [`ProtectionDomain`] says which [`QueuePair`]s may use which
@@ -47,6 +47,7 @@
 #![deny(unsafe_code)]
 
 mod address_handle;
+mod backend;
 mod background_thread;
 mod channel;
 pub mod cm;
@@ -105,6 +106,7 @@ mod trace;
 mod verb_faults;
 
 pub use address_handle::AddressHandle;
+pub use backend::{Backend, UnknownBackend};
 pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
@@ -133,7 +135,8 @@ pub use verb_faults::InjectedError;
 
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_io::{
-    FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, PortError, ReceiveMode,
+    FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, OtherIdentifications,
+    PortError, ReceiveMode,
 };
 pub use roce_transport::congestion::{
     CongestionAlgorithm, CongestionConfig, CongestionTextError, DcqcnParameters,

@@ -6,8 +6,8 @@
 use std::error::Error;
 use std::io::BufRead;
 
-use roce_tests::fixtures::TestDevice;
-use roce_verbs::{ConnectOptions, Device, DeviceConfig, RemoteAddr, SendOperation, SendWr};
+use roce_tests::fixtures::{TestDevice, device_config};
+use roce_verbs::{ConnectOptions, Device, RemoteAddr, SendOperation, SendWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,8 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let remote = RemoteAddr { addr: address.parse()?, rkey: key.parse()? };
     // Nothing is dropped: the process owns it until its end, as a static would.
-    let end =
-        Box::leak(Box::new(TestDevice::of(Device::open(interface, DeviceConfig::default())?)));
+    let end = Box::leak(Box::new(TestDevice::of(Device::open(interface, device_config())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
     println!("{}", qp.dest(None)?);
     let mut line = String::new();

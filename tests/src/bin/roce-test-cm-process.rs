@@ -21,6 +21,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
+use roce_tests::fixtures::device_config;
 use roce_verbs::cm::{
     ConnectionParameters, Error as CmError, Event, EventChannel, EventKind, Id, PortSpace,
 };
@@ -41,7 +42,7 @@ struct Process {
 
 fn main() -> Outcome {
     let connection_file = environment::connection_file("eth0");
-    let config = DeviceConfig { connection_file, ..DeviceConfig::default() };
+    let config = DeviceConfig { connection_file, ..device_config() };
     let mut process = Process {
         channel: EventChannel::new(config)?,
         listener: None,

@@ -5,12 +5,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use roce_verbs::DeviceConfig;
+use roce_tests::fixtures::device_config;
 use roce_verbs::cm::{ConnectionParameters, EventChannel, EventKind, PortSpace};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("no address")?.parse()?;
-    let channel = EventChannel::new(DeviceConfig::default())?;
+    let channel = EventChannel::new(device_config())?;
     let id = channel.create_id(PortSpace::TCP, 0)?;
     id.resolve_addr(None, address, Duration::from_secs(4))?;
     let mut queue_pair = None;

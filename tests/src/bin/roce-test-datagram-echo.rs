@@ -9,8 +9,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use roce_tests::datagrams::{DatagramEnd, Q_KEY};
-use roce_tests::fixtures::TestDevice;
-use roce_verbs::{CompletionOperation, Device, DeviceConfig, SendOperation, SendWr, exchange};
+use roce_tests::fixtures::{TestDevice, device_config};
+use roce_verbs::{CompletionOperation, Device, SendOperation, SendWr, exchange};
 
 /// Receives kept posted.
 const DEPTH: usize = 32;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("roce-test-datagram-echo INTERFACE ADDRESS:PORT [general-services]".into());
     };
     let listener = TcpListener::bind(address)?;
-    let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
+    let end = TestDevice::of(Device::open(&interface, device_config())?);
     let datagrams = match arguments.next() {
         Some(_) => DatagramEnd::general_services(&end, DEPTH),
         None => DatagramEnd::new(&end, DEPTH),

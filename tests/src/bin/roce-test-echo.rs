@@ -1,6 +1,6 @@
 //! A server for the tests: sends every message back, to any number of clients.
 //!
-//! `roce-test-echo INTERFACE ADDRESS:PORT`; says `ready` when it listens, and serves until
+//! `roce-test-echo INTERFACE ADDRESS:PORT [BACKEND]`; says `ready` when it listens, and serves until
 //! its standard input ends or it is killed.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use roce_tests::fixtures::TestDevice;
+use roce_tests::fixtures::{TestDevice, device_config};
 use roce_verbs::{
     CompletionOperation, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
     QueuePair, RecvWr, SendOperation, SendWr, exchange,
@@ -25,7 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("roce-test-echo INTERFACE ADDRESS:PORT".into());
     };
     let listener = TcpListener::bind(address)?;
-    let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
+    let config = match arguments.next() {
+        Some(backend) => DeviceConfig { backend: backend.parse()?, ..DeviceConfig::default() },
+        None => device_config(),
+    };
+    let end = TestDevice::of(Device::open(&interface, config)?);
     let (clients, arrivals) = mpsc::channel();
     let acceptor =
         TestDevice { device: end.device.clone(), pd: end.pd.clone(), cq: end.cq.clone() };

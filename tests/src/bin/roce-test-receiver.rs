@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::io::BufRead;
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, TestDevice};
-use roce_verbs::{CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, TestDevice, device_config};
+use roce_verbs::{CompletionStatus, ConnectOptions, Device, RecvWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("roce-test-receiver INTERFACE ENDING".into());
     };
     if ending == "exit-in-a-child" {
-        let device = Device::open(&interface, DeviceConfig::default())?;
+        let device = Device::open(&interface, device_config())?;
         // SAFETY: the parent has no thread of its own that holds a lock; it waits and exits.
         let child = unsafe { libc::fork() };
         if child != 0 {
@@ -29,8 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::mem::forget(device);
     }
     // Nothing is dropped: the process owns it until its end, as a static would.
-    let end =
-        Box::leak(Box::new(TestDevice::of(Device::open(&interface, DeviceConfig::default())?)));
+    let end = Box::leak(Box::new(TestDevice::of(Device::open(&interface, device_config())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
     println!("{}", qp.dest(None)?);
     let mut line = String::new();

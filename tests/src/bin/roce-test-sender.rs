@@ -9,11 +9,11 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::TestDevice;
+use roce_tests::fixtures::{TestDevice, device_config};
 use roce_tests::outage::ConnectTimes;
 use roce_verbs::{
-    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWr, RemoteAddr, SendOperation,
-    SendWr, exchange,
+    CompletionOperation, CompletionStatus, Device, RecvWr, RemoteAddr, SendOperation, SendWr,
+    exchange,
 };
 
 /// Messages under way.
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address: SocketAddr = address.parse()?;
     let times = ConnectTimes { timeout: timeout.parse()?, retry_count: retry_count.parse()? };
     let duration = Duration::from_secs_f64(seconds.parse()?);
-    let end = TestDevice::of(Device::open(interface, DeviceConfig::default())?);
+    let end = TestDevice::of(Device::open(interface, device_config())?);
     let qp = end.queue_pair();
     let options = times.options();
     let theirs = exchange::connect(address, &qp.dest(None)?)?;

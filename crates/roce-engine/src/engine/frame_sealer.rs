@@ -1,20 +1,25 @@
 //! Outer headers and ICRCs of frames that the endpoint writes.
 
 use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
-use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
+use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum};
 
 use super::link_pauses::LinkPauses;
+use super::source_ports::SourcePorts;
 use super::transmit_queues::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::{PathEntry, PathTable, Via};
+
+/// IPv4 identification of a packet, and of the first one of a train: those behind it count up. The ICRC
+/// covers it, and it is what the kernel gives the packets of UDP sockets, which do not tell it to their
+/// receivers. No packet is ever cut into fragments, so it has no other use.
+pub(super) const IDENTIFICATION: u16 = 0;
 
 /// Seals the packets of one frame while they are written, then the frame.
 pub(super) struct FrameSealer<'a> {
     paths: &'a PathTable,
     numbers: &'a OwnNumbers,
     pauses: &'a LinkPauses,
-    /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
-    identification: &'a mut u16,
+    source_ports: &'a SourcePorts,
     /// State of the last train; the next one often takes the same path.
     sealing: &'a mut Option<Sealing>,
     begun: Option<Begun<'a>>,
@@ -33,10 +38,10 @@ impl<'a> FrameSealer<'a> {
         paths: &'a PathTable,
         numbers: &'a OwnNumbers,
         pauses: &'a LinkPauses,
-        identification: &'a mut u16,
+        source_ports: &'a SourcePorts,
         sealing: &'a mut Option<Sealing>,
     ) -> Self {
-        Self { paths, numbers, pauses, identification, sealing, begun: None }
+        Self { paths, numbers, pauses, source_ports, sealing, begun: None }
     }
 
     /// Returns the path of the last train, once that is written; `None` if there is none.
@@ -59,13 +64,12 @@ impl<'a> FrameSealer<'a> {
             _ => UdpChecksum::PartialForOffload,
         };
         match transmit.traffic_class {
-            None => entry.sealer.put_headers(source_port, *self.identification, frame, checksum)?,
+            None => entry.sealer.put_headers(source_port, IDENTIFICATION, frame, checksum)?,
             Some(traffic_class) => {
                 let sealer = entry.sealer.clone().with_traffic_class(traffic_class);
-                sealer.put_headers(source_port, *self.identification, frame, checksum)?;
+                sealer.put_headers(source_port, IDENTIFICATION, frame, checksum)?;
             }
         }
-        *self.identification = self.identification.wrapping_add(transmit.packets as u16);
         Ok(())
     }
 }
@@ -74,10 +78,10 @@ impl PacketSealer for FrameSealer<'_> {
     #[inline]
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle) {
         self.begun = self.paths.find(path).map(|entry| {
-            let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
+            let source_port = self.source_ports.port_for(qpn, dest_qpn, entry.flow_label());
             match self.sealing.as_mut() {
-                Some(last) => entry.sealer.resume(last, source_port, *self.identification),
-                None => *self.sealing = Some(entry.sealer.begin(source_port, *self.identification)),
+                Some(last) => entry.sealer.resume(last, source_port, IDENTIFICATION),
+                None => *self.sealing = Some(entry.sealer.begin(source_port, IDENTIFICATION)),
             }
             Begun { entry, source_port, sealed: Ok(()) }
         });
@@ -119,8 +123,8 @@ impl PacketSealer for FrameSealer<'_> {
     #[inline]
     fn seal_single(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
         self.begun = self.paths.find(path).map(|entry| {
-            let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
-            let sealed = entry.sealer.seal_single(source_port, *self.identification, packet);
+            let source_port = self.source_ports.port_for(qpn, dest_qpn, entry.flow_label());
+            let sealed = entry.sealer.seal_single(source_port, IDENTIFICATION, packet);
             Begun { entry, source_port, sealed }
         });
     }

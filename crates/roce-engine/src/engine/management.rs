@@ -19,11 +19,11 @@ use roce_cm::{
 use roce_io::{FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
 use roce_wire::management::CommunicationId;
-use roce_wire::{
-    Bth, Deth, GSI_Q_KEY, Headers, ICRC_LEN, Psn, Qpn, UdpChecksum, opcode, source_port_for,
-};
+use roce_wire::{Bth, Deth, GSI_Q_KEY, Headers, ICRC_LEN, Psn, Qpn, UdpChecksum, opcode};
 
 use super::device_error::note_device_error;
+use super::frame_sealer::IDENTIFICATION;
+use super::source_ports::SourcePorts;
 use super::transmit_queues::{LocalFrame, MAX_LOCAL_FRAMES, transmit_queue};
 use crate::path_table::{PathEntry, PathTable, Via};
 
@@ -120,7 +120,7 @@ pub(super) struct ManagementParts<'a, O: Observer> {
     pub(super) has_lo: bool,
     pub(super) lo_queue: &'a mut VecDeque<LocalFrame>,
     pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
-    pub(super) identification: &'a mut u16,
+    pub(super) source_ports: &'a SourcePorts,
 }
 
 impl<O: Observer> ManagementParts<'_, O> {
@@ -311,10 +311,9 @@ impl Management {
         transmit: &Transmit,
         parts: &mut ManagementParts<'_, O>,
     ) {
-        let Some(frame) = self.frame(entry, transmit, *parts.identification) else {
+        let Some(frame) = self.frame(entry, transmit, parts.source_ports) else {
             return parts.drop_for("drop_unsealable", 1);
         };
-        *parts.identification = parts.identification.wrapping_add(1);
         match entry.via {
             Via::Interface | Via::Group => self.frames.push_back(frame),
             Via::ThisHost if parts.lo_queue.len() >= MAX_LOCAL_FRAMES + TRANSMIT_BUDGET => {
@@ -340,7 +339,7 @@ impl Management {
         &mut self,
         entry: &PathEntry,
         transmit: &Transmit,
-        identification: u16,
+        source_ports: &SourcePorts,
     ) -> Option<LocalFrame> {
         let bth = Bth::new(opcode::UD_SEND_ONLY, Qpn::GSI, self.psn);
         let deth = Some(Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI });
@@ -352,10 +351,10 @@ impl Management {
         let mut frame = vec![0; len];
         frame[at..at + payload.len()].copy_from_slice(payload);
         let segment_len = headers.emit_around(&mut frame[headroom..], payload.len());
-        let source_port = source_port_for(Qpn::GSI, Qpn::GSI, entry.flow_label());
+        let source_port = source_ports.port_for(Qpn::GSI, Qpn::GSI, entry.flow_label());
         let sealer = &entry.sealer;
         sealer
-            .seal(source_port, identification, &mut frame, segment_len, UdpChecksum::Zero)
+            .seal(source_port, IDENTIFICATION, &mut frame, segment_len, UdpChecksum::Zero)
             .ok()?;
         self.psn = self.psn.advanced_by(1);
         self.sent += 1;

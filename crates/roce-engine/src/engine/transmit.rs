@@ -61,7 +61,7 @@ impl<C: Consumer> Engine<C> {
                 &self.paths,
                 &self.numbers,
                 &self.pauses,
-                &mut self.identification,
+                &self.source_ports,
                 &mut self.sealing,
             ),
             numbers: &self.numbers,
@@ -333,7 +333,7 @@ mod tests {
             loopback: None,
             gids,
             consumer: NoConsumer,
-            identification: 0,
+            source_ports: Vec::new(),
         });
         let entry = PathEntry::new(OuterHeaders::new(local, remote)).unwrap();
         let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));

@@ -139,7 +139,7 @@ impl Host {
             loopback: None,
             gids: GidTable::of(mac(last), &[address]),
             consumer: NoConsumer,
-            identification: 0,
+            source_ports: Vec::new(),
         });
         let port = Port::default();
         let agent = Agent::new(AgentConfig::new(last.into(), last.into(), vec![address]));

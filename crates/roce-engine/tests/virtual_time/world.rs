@@ -274,7 +274,7 @@ fn new_host(
         loopback: None,
         gids: GidTable::of(mac(place), &[address(place)]),
         consumer: Queues(queues.collect()),
-        identification: 0,
+        source_ports: Vec::new(),
     });
     let access = AccessFlags::ALL;
     let how = Registration { pd: PD, access, iova: BASE, invalidatable: false, on_demand: false };

@@ -1,17 +1,16 @@
-//! What a configuration puts around the devices of an engine: counters, captures and faults.
+//! What a configuration puts around the devices of an engine: captures and faults.
 
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use roce_io::{
-    CaptureFile, CountingDevice, FaultConfig, FaultInjector, FaultScript, FrameDevice, LoopDevice,
-    MemoryConfig, PcapWriter,
+    CaptureFile, FaultConfig, FaultInjector, FaultScript, FrameDevice, LoopDevice, MemoryConfig,
+    PcapWriter,
 };
 
 use crate::device_config::DeviceConfig;
 use crate::fork::PerProcess;
-use crate::idle_sockets::ReusedSocket;
 
 /// Opens a capture; an error names the file.
 pub(super) fn open_capture(path: &Path) -> io::Result<CaptureFile> {
@@ -32,11 +31,11 @@ impl Wrapping<'_> {
     /// the same to what is received.
     pub(super) fn device(
         &self,
-        device: ReusedSocket,
+        device: Box<dyn FrameDevice>,
         name: &str,
         of_sent: bool,
     ) -> Box<dyn FrameDevice> {
-        self.wrap(Box::new(CountingDevice::new(device)), name, of_sent)
+        self.wrap(device, name, of_sent)
     }
 
     /// Returns a device for the packets between queue pairs of the engine, if anything is around it.

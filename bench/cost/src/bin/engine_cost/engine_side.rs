@@ -142,7 +142,7 @@ impl Drive for EngineSide {
                 loopback: None,
                 gids: GidTable::of(macs[0], &[local]),
                 consumer: Program::default(),
-                identification: 0,
+                source_ports: Vec::new(),
             });
             let region = Rc::new(PlainRegion::new(memory));
             let how = Registration {

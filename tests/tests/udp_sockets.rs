@@ -1,0 +1,243 @@
+//! Devices over UDP sockets, between themselves and with devices over packet sockets.
+
+use std::process::{Command, Stdio};
+
+use roce_netns::Host;
+use roce_test_macros::tier1;
+use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
+use roce_tests::echo::Echo;
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents, every_right, pattern};
+use roce_verbs::{
+    Backend, Completion, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error,
+    FaultConfig, MemoryRegion, OpenError, OtherIdentifications, QueuePair, RecvWr, RemoteAddr,
+    SendOperation, SendWr, Service, exchange,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
+const LEN: usize = 300_000;
+
+fn by(backend: Backend) -> DeviceConfig {
+    DeviceConfig { backend, ..DeviceConfig::default() }
+}
+
+fn succeeded(completion: Completion) -> Completion {
+    assert_eq!(completion.status, CompletionStatus::Success, "{completion:?}");
+    completion
+}
+
+fn over(gid: u8) -> ConnectOptions {
+    ConnectOptions { gid_index: Some(gid), ..ConnectOptions::default() }
+}
+
+/// A SEND, a WRITE, a READ and an atomic of a reliable connection.
+fn reliable(left: &TestDevice, right: &TestDevice, options: &ConnectOptions) {
+    let (here, there) = connect(left, right, options);
+    let (ours, theirs) = (left.region(LEN, 1), right.region(LEN, 2));
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
+    for len in [1, 4096, LEN] {
+        let data = || [ours.sge(..len).unwrap()];
+        for (number, operation) in
+            [SendOperation::send(), SendOperation::write(remote), SendOperation::read(remote)]
+                .into_iter()
+                .enumerate()
+        {
+            let message = pattern(len, number as u8 + 3);
+            let is_read = number == 2;
+            let (from, to) = if is_read { (&theirs, &ours) } else { (&ours, &theirs) };
+            from.write(0, &message).unwrap();
+            to.write(0, &vec![0; len]).unwrap();
+            if number == 0 {
+                there.post_recv([RecvWr::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
+            }
+            here.post_send([SendWr::new(2, operation, data()).signaled()]).unwrap();
+            succeeded(left.completion());
+            if number == 0 {
+                succeeded(right.completion());
+            }
+            assert!(contents(to)[..len] == message, "operation {number} of {len} bytes");
+        }
+    }
+    theirs.write(0, &40_u64.to_ne_bytes()).unwrap();
+    let add = SendOperation::FetchAdd { remote, add: 2 };
+    here.post_send([SendWr::new(3, add, [ours.sge(..8).unwrap()]).signaled()]).unwrap();
+    succeeded(left.completion());
+    assert_eq!((ours.load_u64(0).unwrap(), theirs.load_u64(0).unwrap()), (40, 42));
+}
+
+fn unreliable(left: &TestDevice, right: &TestDevice, options: &ConnectOptions) {
+    let [here, there] = [left, right]
+        .map(|end| end.pd.queue_pair(&end.cq, &end.cq).service(Service::Uc).build().unwrap());
+    let dests = [&here, &there].map(|qp| qp.dest(options.gid_index).unwrap());
+    here.connect(&dests[1], options).unwrap();
+    there.connect(&dests[0], options).unwrap();
+    let (ours, theirs) = (left.region(50_000, 5), right.region(50_000, 6));
+    there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
+    let work = SendWr::new(2, SendOperation::send(), [ours.sge(..).unwrap()]);
+    here.post_send([work.signaled()]).unwrap();
+    succeeded(left.completion());
+    succeeded(right.completion());
+    assert!(contents(&theirs) == contents(&ours));
+}
+
+fn datagrams(left: &TestDevice, right: &TestDevice, address: &str) {
+    let (here, there) = (DatagramEnd::new(left, 1), DatagramEnd::new(right, 1));
+    there.post_receive(0);
+    let ah = address_handle(left, address, None);
+    let work = SendWr::inline(7, SendOperation::send(), b"a datagram");
+    here.qp.post_send_to([work], &ah, there.qp.number(), Q_KEY).unwrap();
+    let received = succeeded(right.completion());
+    assert_eq!(there.contents(0, &received), b"a datagram");
+    let back = right.pd.create_ah_from_completion(&received, &there.grh(0)).unwrap();
+    assert_eq!(back.local().to_string(), address);
+}
+
+#[tier1]
+fn back_ends_exchange_messages_of_all_services_in_trains_over_ipv4_and_ipv6() {
+    for (one, other) in [
+        (Backend::Udp, Backend::Udp),
+        (Backend::Udp, Backend::AfPacket),
+        (Backend::AfPacket, Backend::Udp),
+    ] {
+        let cable = Cable::with_mtu(4200);
+        let left = TestDevice::on(&cable.left, by(one));
+        let right = TestDevice::on(&cable.right, by(other));
+        assert_eq!([left.device.backend(), right.device.backend()], [one, other]);
+        for (gid, address) in [(1, "10.1.0.2"), (2, "fd00:1::2")] {
+            println!("from {one} to {other}, {address}");
+            reliable(&left, &right, &over(gid));
+            unreliable(&left, &right, &over(gid));
+            datagrams(&left, &right, address);
+        }
+        for end in [&left, &right] {
+            let count = |name| end.device.counter(name).unwrap();
+            assert!(count("device_sent_trains") > 0 && count("device_rcvd_trains") > 0);
+            let wrong = ["drop_icrc", "udp_identification_solved", "udp_untrusted"];
+            assert_eq!(wrong.map(count), [0; 3], "every ICRC is right for identification 0");
+        }
+    }
+}
+
+#[tier1]
+fn losses_and_damage_reach_no_memory_and_no_application() {
+    for (one, other) in [(Backend::AfPacket, Backend::Udp), (Backend::Udp, Backend::AfPacket)] {
+        let cable = Cable::with_mtu(1500);
+        let faults: FaultConfig =
+            "loss=0.01,duplicate=0.01,reorder=0.01,corrupt=0.02,seed=3".parse().unwrap();
+        let config = DeviceConfig { faults: Some(faults), ..by(one) };
+        let left = TestDevice::on(&cable.left, config);
+        // Of damaged packets one in 65 536 would pass otherwise.
+        let strict = OtherIdentifications::Refuse;
+        let right = TestDevice::on(
+            &cable.right,
+            DeviceConfig { other_identifications: strict, ..by(other) },
+        );
+        for _ in 0..5 {
+            reliable(&left, &right, &over(1));
+        }
+        let dropped = [&left, &right].map(|end| end.device.counter("drop_icrc").unwrap());
+        assert!(dropped[1] > 0, "damaged packets have arrived: {dropped:?}");
+    }
+}
+
+/// A connection to an echo server.
+struct Caller {
+    qp: QueuePair,
+    region: MemoryRegion,
+}
+
+const MESSAGE: usize = 20_000;
+
+impl Caller {
+    fn connect(host: &Host, end: &TestDevice, echo: &Echo) -> Self {
+        let qp = end.queue_pair();
+        let mine = qp.dest(None).unwrap();
+        let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
+        qp.connect(&theirs, &ConnectOptions::default()).unwrap();
+        let region = end.pd.register(2 * MESSAGE, every_right()).unwrap();
+        Self { qp, region }
+    }
+
+    /// Sends a message, and waits for the echo and the ACK.
+    fn call(&self, end: &TestDevice, seed: u8) {
+        self.region.write(0, &pattern(MESSAGE, seed)).unwrap();
+        self.region.write(MESSAGE, &pattern(MESSAGE, !seed)).unwrap();
+        self.qp.post_recv([RecvWr::new(1, [self.region.sge(MESSAGE..).unwrap()])]).unwrap();
+        let work = SendWr::new(2, SendOperation::send(), [self.region.sge(..MESSAGE).unwrap()]);
+        self.qp.post_send([work.signaled()]).unwrap();
+        succeeded(end.completion());
+        succeeded(end.completion());
+        assert!(contents(&self.region)[MESSAGE..] == pattern(MESSAGE, seed), "the echo differs");
+    }
+}
+
+fn start_echo(host: &Host, port: u16) -> Echo {
+    let address = format!("10.1.0.1:{port}").parse().unwrap();
+    Echo::start_with(env!("CARGO_BIN_EXE_roce-test-echo"), host, "eth0", address, &["udp"])
+}
+
+#[tier1]
+fn processes_that_share_a_port_serve_a_peer_and_each_other_and_survive_kills_in_any_order() {
+    let cable = Cable::with_mtu(1500);
+    let far = TestDevice::on(&cable.right, by(Backend::Udp));
+    let near = TestDevice::on(&cable.left, by(Backend::Udp));
+    for victims in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut servers: Vec<_> =
+            (7001..7004).map(|port| Some(start_echo(&cable.left, port))).collect();
+        let callers: Vec<_> = servers
+            .iter()
+            .flatten()
+            .map(|echo| {
+                let of = |host, end| Caller::connect(host, end, echo);
+                [of(&cable.right, &far), of(&cable.left, &near)]
+            })
+            .collect();
+        for victim in victims {
+            for round in 0..10 {
+                for (number, [by_wire, by_host]) in callers.iter().enumerate() {
+                    if servers[number].is_some() {
+                        by_wire.call(&far, round);
+                        by_host.call(&near, !round);
+                    }
+                }
+            }
+            servers[victim].take().unwrap().process.kill();
+        }
+    }
+    assert!(near.device.counter("udp_passed_on").unwrap() > 0, "the kernel spreads by a hash");
+}
+
+#[tier1]
+fn a_process_of_another_user_is_told_that_the_port_is_taken() {
+    let cable = Cable::with_mtu(1500);
+    let _ours = TestDevice::on(&cable.left, by(Backend::Udp));
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--bounding-set=-all", "--inh-caps=-all"]);
+    command.arg(env!("CARGO_BIN_EXE_roce-test-echo")).args(["eth0", "10.1.0.1:7009", "udp"]);
+    command.stderr(Stdio::piped());
+    let output = cable.left.spawn(command).unwrap().wait_with_output().unwrap();
+    let output = String::from_utf8(output.stderr).unwrap();
+    assert!(output.contains("OtherUser { name: \"eth0\", user: \"0\" }"), "{output}");
+}
+
+#[tier1]
+fn without_privileges_an_interface_is_opened_by_udp_sockets_unless_packet_sockets_are_demanded() {
+    let cable = Cable::with_mtu(1500);
+    let outcome = |backend| {
+        cable.left.run(|| {
+            // Those of this thread, which ends with the closure.
+            let none = CapabilitySet::empty();
+            set_capabilities(
+                None,
+                CapabilitySets { effective: none, permitted: none, inheritable: none },
+            )
+            .unwrap();
+            Device::open("eth0", by(backend)).map(|it| it.backend())
+        })
+    };
+    assert_eq!(outcome(Backend::Auto).unwrap(), Backend::Udp);
+    let refused = outcome(Backend::AfPacket).unwrap_err();
+    assert!(matches!(refused, Error::Open(OpenError::NotPermitted { .. })), "{refused}");
+}
