@@ -298,6 +298,7 @@ fn config(
     let net = &options.net;
     let usual = GroupConfig::new(assignment.rank, assignment.size, assignment.root.clone());
     let device = DeviceConfig {
+        backend: roce_verbs::environment::backend().map_err(CliError::new)?,
         gso: net.gso.into(),
         capture: net.pcap.clone().filter(|_| assignment.rank == 0),
         // Faults are injected at the sender, once per packet.

@@ -4,6 +4,7 @@ use clap::Args;
 use roce_verbs::{CongestionConfig, Device, DeviceInfo, PathMtu, PortState};
 use serde_json::{Value, json};
 
+use crate::backend;
 use crate::congestion;
 use crate::error::Result;
 use crate::output::print;
@@ -37,7 +38,13 @@ pub(crate) fn run(options: &Options) -> Result {
     }
     let devices: Vec<Shown> = Device::list()?.iter().map(Shown::from).collect();
     if options.json {
-        let list: Vec<Value> = devices.iter().map(Shown::to_json).collect();
+        let (backend, why) = backend::of_devices()?;
+        let list = devices.iter().map(|device| {
+            let mut shown = device.to_json();
+            shown["backend"] = json!({ "name": backend.name(), "why": why });
+            shown
+        });
+        let list: Vec<Value> = list.collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&list)?))?;
     } else if devices.is_empty() {
         print("No interface can carry RoCE; it needs an Ethernet interface:\n")?;
@@ -45,6 +52,8 @@ pub(crate) fn run(options: &Options) -> Result {
         print("  roce pingpong --local                         needs none.\n")?;
     } else {
         print(&table(&devices, options.verbose))?;
+        let (backend, why) = backend::of_devices()?;
+        print(&format!("Packets travel by {backend}: {why}.\n"))?;
     }
     Ok(())
 }

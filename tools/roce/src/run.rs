@@ -29,9 +29,12 @@ use std::time::{Duration, Instant};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, ValueEnum};
 use roce_io::CaptureFile;
-use roce_verbs::{DeviceConfig, DeviceNames, NamedDevice, PeersInRun, PortState, environment};
+use roce_verbs::{
+    Backend, DeviceConfig, DeviceNames, NamedDevice, PeersInRun, PortState, environment,
+};
 use roce_view::Tree;
 
+use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{self, Faults, Report};
@@ -61,7 +64,7 @@ A server and its client, each in a private host (rank 1 gets the address of rank
   roce run --local 2 -- ib_write_bw
   roce run --local 2 -- ib_send_lat -s 64 {peer?}
 
-A program on the interfaces of this host (needs CAP_NET_RAW):
+A program on the interfaces of this host (without CAP_NET_RAW by UDP sockets):
   roce run -- ibv_devinfo
   roce run --dev rxe0=eth1 -- ib_write_bw -d rxe0 server
 
@@ -111,6 +114,8 @@ pub(crate) struct Options {
     /// Print the devices' nonzero counters at the end, on standard error
     #[arg(long)]
     counters: bool,
+    #[command(flatten)]
+    backend: BackendOption,
     #[command(flatten)]
     congestion: CongestionOptions,
     #[command(flatten)]
@@ -236,7 +241,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
         Some(_) => devices_with_carrier(&options.devices_of_private_host())?,
         None => devices(&options.devices_or_inherited())?,
     };
-    privileges::check()?;
+    let backend = privileges::choose(options.backend.choice()?)?;
 
     options.faults.check_ranks(options.local)?;
     environment::shards().map_err(CliError::new)?;
@@ -264,6 +269,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let device_names = devices.iter().map(|device| device.name.clone()).collect();
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
+    process.env(environment::BACKEND, backend.name());
     process.env(environment::COUNTERS, scratch.counters());
     process.env(environment::CONNECTIONS, scratch.connections());
     process.env(environment::CC, options.congestion.cc.to_string());
@@ -290,7 +296,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let live = LiveCounters::start(&scratch, device_names)?;
-    let orphans = OrphanWatch::start(scratch.connections(), options.orphan_config()?)?;
+    let orphans = OrphanWatch::start(scratch.connections(), options.orphan_config(backend)?)?;
     let limits = match (options.local_rank, &options.timeout) {
         (Some(_), _) => Limits::None,
         (None, timeout) => {
@@ -368,9 +374,10 @@ impl Options {
 
     /// Returns how devices are opened that tell peers of processes which have died. Their packets are
     /// recorded as those of the program, but meet no faults: rules count those of the program.
-    fn orphan_config(&self) -> Result<DeviceConfig> {
+    fn orphan_config(&self, backend: Backend) -> Result<DeviceConfig> {
         let capture = self.pcap.as_ref().map(std::path::absolute).transpose()?;
         Ok(DeviceConfig {
+            backend,
             capture,
             peers: if self.is_rank() { PeersInRun::All } else { PeersInRun::ThisHost },
             capture_at_receiver: self.is_rank() && self.switch.switch.is_some(),

@@ -10,6 +10,7 @@ use roce_verbs::{
     Device, DeviceConfig, DeviceInfo, Error, FaultConfig, PathMtu, Readiness, ThreadPlacement,
 };
 
+use crate::backend::{self, BackendOption};
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
@@ -37,6 +38,8 @@ pub(crate) struct Traffic {
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) backend: BackendOption,
     /// Segmentation offload (UDP GSO): send several packets in one frame
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
@@ -106,7 +109,11 @@ impl Traffic {
         self.faults.check_ranks(self.role.map(|_| 2))?;
         let placement = self.placement()?;
         placement.apply()?;
-        let config = DeviceConfig { thread: placement, ..self.device_config() };
+        let config = DeviceConfig {
+            thread: placement,
+            backend: self.backend.choice()?,
+            ..self.device_config()
+        };
         if let Some(path) = &config.capture {
             File::create(path)
                 .map_err(|error| CliError::context(format!("writing {}", path.display()), error))?;
@@ -175,6 +182,7 @@ impl Traffic {
         // the rates twice and write to one file.
         let active = self.role != Some(Role::Server);
         DeviceConfig {
+            other_identifications: roce_verbs::environment::other_identifications(),
             gso: self.gso.into(),
             spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),
@@ -214,7 +222,9 @@ pub(crate) fn first_usable() -> Result<String> {
 
 /// Opens a device; without the required privileges, the error suggests --local.
 fn open(name: &str, config: DeviceConfig) -> Result<Device> {
-    Device::open(name, config).map_err(|error| match error {
+    let choice = config.backend;
+    let opened = Device::open(name, config).inspect(|device| backend::tell(choice, device));
+    opened.map_err(|error| match error {
         Error::Open(OpenError::NotPermitted { .. }) => {
             CliError::new(format!("{error}; or add --local, which needs no privileges"))
         }

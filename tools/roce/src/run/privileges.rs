@@ -10,15 +10,23 @@ use rustix::thread::{
     set_capabilities,
 };
 
+use roce_verbs::Backend;
+
+use crate::backend::{FALLBACK, has_packet_sockets};
 use crate::error::{CliError, Result};
 
-/// Checks that this process may give its program packet sockets. If not, the process has to end: this
-/// may have moved it into namespaces. No thread may exist yet.
-pub(crate) fn check() -> Result {
-    let own =
-        capabilities(None).map_err(|errno| CliError::context("reading capabilities", errno))?;
-    if own.permitted.contains(CapabilitySet::NET_RAW) {
-        return Ok(());
+/// Returns the back end of a program for this choice, which is not [`Backend::Auto`]; tells on standard
+/// error of one that the choice does not name. If packet sockets are chosen and not permitted, the process
+/// has to end: this may have moved it into namespaces. No thread may exist yet.
+pub(crate) fn choose(choice: Backend) -> Result<Backend> {
+    match choice {
+        Backend::Udp => return Ok(Backend::Udp),
+        _ if has_packet_sockets() => return Ok(Backend::AfPacket),
+        Backend::Auto => {
+            eprintln!("roce: {FALLBACK}");
+            return Ok(Backend::Udp);
+        }
+        Backend::AfPacket => {}
     }
     let program = env::current_exe();
     let program = program.as_deref().unwrap_or(Path::new("/usr/bin/roce")).display().to_string();
@@ -48,14 +56,14 @@ struct Place {
 impl Place {
     /// Returns what is missing, and what can be done about it here.
     fn advice(self, program: &str) -> String {
-        let mut ways = Vec::new();
+        let mut ways = vec!["use --backend udp, which needs no privileges".to_owned()];
         if self.has_private_hosts {
             ways.push("add --local 2 for a private network, which needs no privileges".to_owned());
         }
         if self.is_pod {
             ways.push(
                 "give the pod's container the capability NET_RAW (a namespace of the level baseline or \
-                 restricted refuses it, so that no program can be run there)"
+                 restricted refuses it)"
                     .to_owned(),
             );
         } else if self.is_container || self.is_confined {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use roce_netns::{Host, Link, VirtualNetwork};
 use roce_test_macros::tier1;
@@ -98,7 +99,8 @@ fn an_ordinary_user_without_a_private_host_is_told_what_is_missing() -> Outcome 
         return Ok(());
     }
     let copy = Copy::new("told")?;
-    let output = copy.run(&["--", "true"]).uid(NOBODY).gid(NOBODY).output()?;
+    let output =
+        copy.run(&["--backend", "af-packet", "--", "true"]).uid(NOBODY).gid(NOBODY).output()?;
     let words = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(125), "{words}");
     assert!(words.contains("CAP_NET_RAW") && words.lines().count() == 1, "{words}");
@@ -120,10 +122,10 @@ fn what_does_not_work_in_a_place_is_not_recommended_there() -> Outcome {
         assert_eq!(output.status.code(), Some(125), "{words}");
         Ok(words)
     };
-    let words = refusal(&[], &["--", "true"])?;
+    let words = refusal(&[], &["--backend", "af-packet", "--", "true"])?;
     assert!(words.contains("CAP_NET_RAW") && words.lines().count() == 1, "{words}");
     assert!(words.contains("setcap") && !words.contains("--local 2"), "{words}");
-    let words = refusal(&["--no-new-privs"], &["--", "true"])?;
+    let words = refusal(&["--no-new-privs"], &["--backend", "af-packet", "--", "true"])?;
     assert!(words.contains("--cap-add NET_RAW") && words.lines().count() == 1, "{words}");
     assert!(!words.contains("setcap") && !words.contains("--local 2"), "{words}");
     let words = refusal(&[], &["--local", "2", "--", "true"])?;
@@ -164,5 +166,41 @@ fn a_container_without_the_right_to_mount_has_devices_by_preload() -> Outcome {
     let words = String::from_utf8(refused.stderr)?;
     assert_eq!(refused.status.code(), Some(125), "{words}");
     assert!(words.contains("--view preload") && words.lines().count() == 1, "{words}");
+    Ok(())
+}
+
+/// As a pod of the Kubernetes level "restricted": an arbitrary user, no capability and no way to one, and a
+/// container's seccomp filter.
+#[tier1("perftest")]
+fn two_restricted_places_run_programs_by_udp_sockets() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let copy = Copy::new("restricted")?;
+    let (source, container) = (copy.0.join("container.c"), copy.0.join("container"));
+    fs::write(&source, include_str!("container.c"))?;
+    compile(&source, &container, &[])?;
+    let (server, client) = host_with_interface()?;
+    client.address("eth0", "10.9.0.2/24".parse()?)?;
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=12345", "--regid=12345", "--clear-groups", "--no-new-privs"]);
+        command.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(&container);
+        command.arg(copy.0.join("roce")).args(["run", "--", "ib_write_bw", "-n", "500"]);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let serving = server.spawn(command(&[]))?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !roce_netns::is_listening(serving.id(), Some(18515)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let asked = run_in(&client, command(&["10.9.0.1"]))?;
+    for output in [asked, serving.wait_with_output()?] {
+        let told = String::from_utf8(output.stderr.clone())?;
+        assert!(told.contains("packets travel by UDP sockets"), "{told}");
+        assert!(succeeded(&output)?.contains("65536      500"));
+    }
     Ok(())
 }
