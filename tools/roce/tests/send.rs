@@ -104,6 +104,10 @@ fn packets_arrive_with_the_fields_that_were_set_and_at_their_rate() -> Outcome {
     assert!(output.status.success(), "{text}");
     assert!(start.elapsed() >= Duration::from_millis(150), "4 packets at 20 per second");
     assert!(text.ends_with("4 packets sent, 0 received\n"), "{text}");
+    let rate = text.lines().find_map(|line| line.strip_prefix("  4 packets in "));
+    let rate =
+        rate.and_then(|line| line.rsplit_once(", ")?.1.split_once(' ')?.0.parse::<u32>().ok());
+    assert!(rate.is_some_and(|rate| (1..=20).contains(&rate)), "{text}");
     let fields = ["qp", "psn", "reth.key", "payload_length", "icrc.verdict", "ipv4.source"];
     let psns = [0xff_fffe, 0xff_ffff, 0, 1];
     let expected = psns.map(|psn| format!("18 {psn} 48879 5 right {SENDER}"));

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use roce_dissect::DisplayDuration;
+
 /// A steady rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -19,6 +21,14 @@ impl Pace {
     pub(super) fn at(&self, index: u32) -> Instant {
         let nanos = u64::from(index) * 1_000_000_000 / u64::from(self.rate.max(1));
         self.start + Duration::from_nanos(nanos)
+    }
+
+    /// Returns a line with the number of packets that have left, and their rate.
+    pub(super) fn report(&self, count: u32) -> String {
+        let time = self.start.elapsed();
+        // The first leaves at the start.
+        let rate = f64::from(count.saturating_sub(1)) / time.as_secs_f64().max(1e-9);
+        format!("{count} packets in {}, {rate:.0} per second", DisplayDuration(time))
     }
 }
 

@@ -198,6 +198,11 @@ impl Runner {
             }
             self.send(&mut draft, Some(to))?;
         }
+        if step.count > 1 && !self.route.is_dry() {
+            self.log.end_step()?;
+            let line = pace.report(step.count);
+            self.log.say(Color::Dim, &format!("  {line}"))?;
+        }
         Ok(())
     }
 
