@@ -30,6 +30,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
         newer_operations(&mut cases, *direction, plan);
+        udp_sockets(&mut cases, *direction, plan);
         without_acks(&mut cases, *direction, plan);
         groups(&mut cases, *direction, plan);
         shared_queues(&mut cases, *direction, plan);
@@ -223,6 +224,34 @@ fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                         return last
                             .map_or(Ok(()), |key| invalidate::expect_dead(&mut connection, key));
                     }
+                    exercise(&mut connection, operation, &lens, 1, wait_mode)
+                }),
+            });
+        }
+    }
+}
+
+/// Operations of each kind, where our end uses UDP sockets: rxe counts the IPv4 identifications, which
+/// these do not tell.
+fn udp_sockets(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    if direction == Direction::RxeToRxe {
+        return;
+    }
+    let operations = [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd];
+    for (family, path_mtu, wait_mode) in COLUMNS {
+        for operation in operations {
+            let by_udp = ["--backend", "udp"].map(OsString::from);
+            let ours: Vec<OsString> = plan.ours.iter().cloned().chain(by_udp).collect();
+            let settings = ConnectionParams::new(family, path_mtu);
+            let lens = [0, 1, path_mtu + 1, 64 << 10, 1 << 20];
+            cases.push(Case {
+                group: "udp sockets",
+                row: row(operation, direction),
+                column: format!("{family:?} {path_mtu}"),
+                path_mtu,
+                netem: "",
+                run: Box::new(move |world| {
+                    let mut connection = direction.connect(world, settings, &ours)?;
                     exercise(&mut connection, operation, &lens, 1, wait_mode)
                 }),
             });

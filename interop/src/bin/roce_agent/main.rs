@@ -59,6 +59,7 @@ fn open() -> Result<Objects> {
             "--mark" => mark = value.parse()?,
             "--seed" => seed = value.parse()?,
             "--pcap" => config.capture = Some(value.into()),
+            "--backend" => config.backend = value.parse()?,
             "--gso" => {
                 config.gso = match value.as_str() {
                     "on" => GsoMode::On,
