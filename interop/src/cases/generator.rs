@@ -63,10 +63,15 @@ impl Provocation {
 /// script fails as it is, and holds if it expects the fault.
 ///
 /// # Errors
-/// When it is not so.
+/// When it is not so; [`Fault::Lacking`] for rxe of another kernel, whose faults are others.
 pub fn run(world: &World, provocation: Provocation, responder: Responder) -> Result<(), Fault> {
     match responder {
         Responder::Rxe => {
+            let release = world.guest.run_ok("uname -r")?;
+            if !release.starts_with("6.1.") {
+                let text = "the faults that packets provoke are those of Linux 6.1";
+                return Err(Fault::Lacking(text.to_owned()));
+            }
             let mut agent = Agent::rxe(world)?;
             let fault = Some(provocation.fault_of_rxe());
             for (variable, holds) in [(None, false), (fault, true)] {
