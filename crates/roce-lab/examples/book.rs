@@ -1,8 +1,8 @@
-//! Writes the output of the lessons into the book: `cargo run -p roce-lab --example book`.
+//! Writes the plots of the lessons into the book: `cargo run -p roce-lab --example book`.
 
 use std::path::Path;
 
-use roce_lab::{Lesson, LessonRun, TextOptions};
+use roce_lab::{Lesson, LessonRun};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/output");
@@ -10,7 +10,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for lesson in Lesson::all() {
         let run = LessonRun::simulate(&lesson)?;
         let stem = format!("{:02}_{}", lesson.number, lesson.name);
-        std::fs::write(folder.join(format!("{stem}.txt")), run.text(&TextOptions::default()))?;
         for (number, plot) in (1..).zip(run.sections.iter().flat_map(|section| &section.plots)) {
             std::fs::write(folder.join(format!("{stem}_{number}.svg")), &plot.svg)?;
         }

@@ -1,26 +1,24 @@
-//! The book has a chapter and the output of each lesson.
+//! The book has a chapter for each lesson, with its plots.
 
 use std::path::{Path, PathBuf};
 
-use roce_lab::{Lesson, LessonRun, TextOptions};
+use roce_lab::{Lesson, LessonRun};
 
 fn book() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src")
 }
 
-/// Returns the files of the book that a lesson makes.
+/// Returns the plots of a lesson, and the names of their files in the book.
 fn outputs(lesson: &Lesson) -> Vec<(String, String)> {
     let run = LessonRun::simulate(lesson).unwrap();
     let stem = format!("{:02}_{}", lesson.number, lesson.name);
-    let text = (format!("{stem}.txt"), run.text(&TextOptions::default()));
     let plots = run.sections.iter().flat_map(|section| &section.plots);
     let plots = (1..).zip(plots);
-    let plots = plots.map(|(number, plot)| (format!("{stem}_{number}.svg"), plot.svg.clone()));
-    std::iter::once(text).chain(plots).collect()
+    plots.map(|(number, plot)| (format!("{stem}_{number}.svg"), plot.svg.clone())).collect()
 }
 
 #[test]
-fn the_book_has_the_output_and_the_plots_of_every_lesson_and_no_others() {
+fn the_book_has_the_plots_of_every_lesson_and_no_others() {
     let made: Vec<_> = Lesson::all().iter().flat_map(outputs).collect();
     for (name, made) in &made {
         let shown = std::fs::read_to_string(book().join("output").join(name)).unwrap_or_default();
@@ -28,9 +26,6 @@ fn the_book_has_the_output_and_the_plots_of_every_lesson_and_no_others() {
         assert!(shown == *made, "{name} is not what the lesson makes; {hint}");
     }
     let mut expected: Vec<_> = made.into_iter().map(|(name, _)| name).collect();
-    // Those of `roce dissect`.
-    expected
-        .extend(["congested.txt", "congested_explained.txt", "mixed_ring.txt"].map(str::to_owned));
     expected.sort();
     let folder = std::fs::read_dir(book().join("output")).unwrap();
     let mut found: Vec<_> =
@@ -47,8 +42,6 @@ fn every_lesson_has_its_chapter_and_every_chapter_is_in_the_summary() {
         assert!(summary.contains(&format!("({name})")), "{name}");
         let chapter = std::fs::read_to_string(book().join(&name)).unwrap();
         assert!(chapter.contains(&format!("roce lab {}\n", lesson.name)), "{name}");
-        let output = format!("output/{:02}_{}.txt", lesson.number, lesson.name);
-        assert!(chapter.contains(&format!("{{{{#include {output}}}}}")), "{name}");
         let plots = lesson.section.iter().map(|section| section.plot.len()).sum::<usize>();
         for number in 1..=plots {
             let plot = format!("](output/{:02}_{}_{number}.svg)", lesson.number, lesson.name);

@@ -217,32 +217,3 @@ fn a_ladder_reads_standard_input() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(2));
     std::fs::remove_file(page).unwrap();
 }
-
-#[test]
-fn the_book_shows_what_the_dissector_says_of_the_captures() {
-    check_book("mixed_ring.txt", "mixed_ring.pcapng", &[&["--summary"]]);
-    check_book("congested.txt", "congested.pcapng", &[&["--summary"]]);
-    let explained: [&[&str]; 2] = [&["--explain", "96"], &["--explain", "97"]];
-    check_book("congested_explained.txt", "congested.pcapng", &explained);
-}
-
-/// Compares a file of the book with what the dissector prints of a capture with these options in
-/// turn.
-fn check_book(shown: &str, capture: &str, options: &[&[&str]]) {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let capture = root.join("testdata").join(capture);
-    let mut printed = Vec::new();
-    for options in options {
-        let arguments = [&["dissect", capture.to_str().unwrap()], *options].concat();
-        let output = roce(&arguments);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        printed.extend(output.stdout);
-    }
-    let shown = root.join("book/src/output").join(shown);
-    if std::env::var_os("ROCE_UPDATE_BOOK").is_some() {
-        std::fs::write(&shown, &printed).expect("the book can be written");
-    }
-    let is_current = std::fs::read(&shown).unwrap_or_default() == printed;
-    let hint = "ROCE_UPDATE_BOOK=1 cargo test -p roce --test lessons";
-    assert!(is_current, "{} is not what roce dissect prints: {hint}", shown.display());
-}
