@@ -183,9 +183,9 @@ fn two_restricted_places_run_programs_by_udp_sockets() -> Outcome {
     let (server, client) = host_with_interface()?;
     client.address("eth0", "10.9.0.2/24".parse()?)?;
     let command = |arguments: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=12345", "--regid=12345", "--clear-groups", "--no-new-privs"]);
-        command.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(&container);
+        let mut command = Command::new(&container);
+        command.args(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]);
+        command.args(["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);
         command.arg(copy.0.join("roce")).args(["run", "--", "ib_write_bw", "-n", "500"]);
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
