@@ -147,6 +147,13 @@ pub(crate) const ARM64_PACKAGING_TOOLS: &[Requirement] = &[
     (Program("aarch64-linux-gnu-objdump"), "binutils-aarch64-linux-gnu"),
 ];
 
+/// Debian packages of what links and runs tests for arm64.
+pub(crate) const ARM64_TOOLS: &[Requirement] = &[
+    (Program("aarch64-linux-gnu-gcc"), "gcc-aarch64-linux-gnu"),
+    (File("/usr/aarch64-linux-gnu/lib/libc.so.6"), "libc6-dev-arm64-cross"),
+    (Program("qemu-aarch64-static"), "qemu-user-static"),
+];
+
 /// Debian packages of what runs a wheel.
 pub(crate) const WHEEL_CHECK: &[Requirement] = &[
     (File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip"),

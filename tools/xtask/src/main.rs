@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod arm64;
 mod bench;
 mod binaries;
 mod book;
@@ -98,6 +99,8 @@ enum Command {
     /// Run the steps of `action.yml`, the workflows of `docs/ci` and the pods of `docs/kubernetes` in fresh
     /// Debian roots (as root).
     Action,
+    /// Run the tests of crates with code for arm64 on an emulated processor; installs the emulator.
+    Arm64,
     /// Build the book of lessons as pages in `target/book`; installs mdBook below `target` if it is missing.
     Book,
     /// Pack the crates that are published, and build each from its package alone.
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::Cost => cost::run(),
         Command::Dist(options) => dist::run(&options),
         Command::Action => action::run(),
+        Command::Arm64 => arm64::run(),
         Command::Book => book::run(),
         Command::Package => package::run(),
         Command::Picture => picture::run(),

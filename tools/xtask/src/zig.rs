@@ -84,7 +84,7 @@ impl Zig {
 }
 
 /// Makes sure that rustc has the standard library of a target; rustup fetches it where it is missing.
-fn install_standard_library(target: &str) -> Result<()> {
+pub(crate) fn install_standard_library(target: &str) -> Result<()> {
     let output = Command::new("rustc")
         .args(["--print=target-libdir", "--target", target])
         .current_dir(workspace::root())
