@@ -221,7 +221,7 @@ impl UdpSockets {
             message[..PREFIX_LEN].copy_from_slice(&segment_len.to_le_bytes());
             self.passing.pass(destination, message);
         }
-        if takes(destination) {
+        if destination.is_here() {
             lend(&mut self.identifications, &mut buffer[at..end], datagram.segment_len, on_frame);
         }
     }
@@ -231,15 +231,10 @@ impl UdpSockets {
         budget: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let (mut count, filter) = (0, self.passing.filter().clone());
+        let mut count = 0;
         while count < budget {
             let Some((segment_len, frame)) = self.passing.receive()? else { break };
-            let headers = headers::read(frame);
-            let payload = headers.map(|headers| &frame[headers.payload_at..]);
-            let destination = payload.map(|payload| destination(&filter, payload));
-            if takes(destination.unwrap_or(Destination::Nowhere)) {
-                lend(&mut self.identifications, frame, segment_len, on_frame);
-            }
+            lend(&mut self.identifications, frame, segment_len, on_frame);
             count += 1;
         }
         Ok(count)
@@ -254,10 +249,6 @@ impl UdpSockets {
             _ => error,
         }
     }
-}
-
-fn takes(destination: Destination) -> bool {
-    matches!(destination, Destination::Here | Destination::Management { here: true })
 }
 
 /// Lends a frame with its identification, as far as that is found.

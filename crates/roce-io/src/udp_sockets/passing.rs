@@ -14,6 +14,7 @@ use std::{
 use roce_wire::Qpn;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::headers;
 use crate::{
     Filter, QpnBlocks,
     error::OpenError,
@@ -38,6 +39,13 @@ pub(super) enum Destination {
     Management { here: bool },
     /// To none.
     Nowhere,
+}
+
+impl Destination {
+    /// Returns true if the device itself takes the datagram.
+    pub(super) fn is_here(self) -> bool {
+        matches!(self, Self::Here | Self::Management { here: true })
+    }
 }
 
 /// The sockets by which datagrams are passed on.
@@ -176,6 +184,7 @@ impl Passing {
     }
 
     /// Receives a frame that another process has passed on: the length of its segments, and the frame.
+    /// One that this device does not take is dropped.
     pub(super) fn receive(&mut self) -> io::Result<Option<(Option<usize>, &mut [u8])>> {
         let bound = self.names.len();
         for socket in &self.sockets[..bound] {
@@ -188,6 +197,12 @@ impl Passing {
                 Err(error) if is_nothing(&error) => continue,
                 Err(error) => return Err(error),
             };
+            let frame = &self.buffer[PREFIX_LEN..passed.len];
+            let payload = headers::read(frame).map(|headers| &frame[headers.payload_at..]);
+            if !payload.is_some_and(|payload| destination(&self.filter, payload).is_here()) {
+                self.not_taken += 1;
+                continue;
+            }
             let (prefix, frame) = self.buffer[..passed.len].split_at_mut(PREFIX_LEN);
             let segment_len = usize::from(u16::from_le_bytes([prefix[0], prefix[1]]));
             return Ok(Some((Some(segment_len).filter(|len| *len > 0), frame)));
