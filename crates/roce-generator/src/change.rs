@@ -113,7 +113,7 @@ impl FromStr for Change {
 }
 
 /// Reads `18` or `0x12`.
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) if digits.bytes().all(|it| it.is_ascii_hexdigit()) => {
             u64::from_str_radix(digits, 16).ok()

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use etherparse::checksum::Sum16BitWords;
 use roce_dissect::{
     Dissector, FieldPlace, Icrc, IcrcSkipped, LinkType, Options, Packet, PacketFields, RawFrame,
     RoceVersion,
@@ -247,8 +248,8 @@ impl Draft {
         if self.is_ipv4 && !self.keeps_checksum {
             let header = &mut self.bytes[self.ip_at..self.udp_at];
             header[10..12].fill(0);
-            let sum = checksum(header);
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            let sum = Sum16BitWords::new().add_slice(header).ones_complement();
+            header[10..12].copy_from_slice(&sum.to_ne_bytes());
         }
         if self.keeps_icrc {
             return;
@@ -313,17 +314,6 @@ impl Draft {
         put(&mut udp[4..6], len - self.udp_at);
         udp[6..8].fill(0);
     }
-}
-
-/// Returns the checksum of a header, whose own field is zeros.
-fn checksum(header: &[u8]) -> u16 {
-    let words =
-        header.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 const IDENTIFICATION: u16 = 1;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use roce_dissect::{FieldPlace, NamedField, Packet, PacketFields, Value};
 use roce_wire::Qpn;
 
+use crate::change::number;
 use crate::{Draft, NameError};
 
 /// Addresses and queue pairs that take the place of others.
@@ -153,18 +154,14 @@ impl FromStr for QueuePairMapping {
                 Some((old, host)) => (old, Some(host.parse().ok()?)),
                 None => (old, None),
             };
-            Some(Self { old: number(old)?, host, new: number(new)? })
+            Some(Self { old: queue_pair(old)?, host, new: queue_pair(new)? })
         };
         parse().ok_or_else(|| NameError::QueuePairMapping(text.chars().take(80).collect()))
     }
 }
 
-fn number(text: &str) -> Option<Qpn> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    Qpn::new(number.filter(|_| !text.contains('+'))?)
+fn queue_pair(text: &str) -> Option<Qpn> {
+    Qpn::new(u32::try_from(number(text)?).ok()?)
 }
 
 /// Fields that name queue pairs.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use etherparse::checksum::Sum16BitWords;
 use roce_wire::ROCE_V2_PORT;
 
 use crate::sys::udp::{DEFAULT_HOP_LIMIT, Incoming};
@@ -62,11 +63,8 @@ pub(super) fn set_identification(frame: &mut [u8], identification: u16) {
     let Some(ip) = frame.get_mut(ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN) else { return };
     ip[4..6].copy_from_slice(&identification.to_be_bytes());
     ip[10..12].fill(0);
-    let words = ip.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let once = (sum & 0xffff) + (sum >> 16);
-    let folded = (once + (once >> 16)) as u16;
-    ip[10..12].copy_from_slice(&(!folded).to_be_bytes());
+    let sum = Sum16BitWords::new().add_slice(ip).ones_complement();
+    ip[10..12].copy_from_slice(&sum.to_ne_bytes());
 }
 
 /// What the headers of a frame say.
