@@ -22,8 +22,11 @@ use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
     Filter, InterfaceInfo, InterfaceKind,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
-    error::{DeviceError, OpenError},
-    filter, interfaces, sys,
+    error::OpenError,
+    filter,
+    interface_errors::{explain, explain_refusal},
+    interfaces::find_interface,
+    sys,
     vnet_hdr::MAX_FRAME_LEN,
 };
 
@@ -141,16 +144,6 @@ impl AfPacket {
     pub fn interface(&self) -> &InterfaceInfo {
         &self.interface
     }
-
-    /// Turns the kernel's error into a [`DeviceError`] where there is one.
-    fn explain(&self, error: io::Error) -> io::Error {
-        let name = self.interface.name.clone();
-        match error.raw_os_error() {
-            Some(libc::ENETDOWN) => DeviceError::InterfaceDown { name }.into(),
-            Some(libc::ENXIO | libc::ENODEV) => DeviceError::InterfaceGone { name }.into(),
-            _ => error,
-        }
-    }
 }
 
 impl FrameDevice for AfPacket {
@@ -160,7 +153,7 @@ impl FrameDevice for AfPacket {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let received = self.receiver.receive(self.socket.as_fd(), budget, on_frame);
-        let received = received.map_err(|error| self.explain(error))?;
+        let received = received.map_err(|error| explain(error, &self.interface))?;
         if received > 0 || budget == 0 {
             return Ok(received);
         }
@@ -171,7 +164,7 @@ impl FrameDevice for AfPacket {
         if self.idle_receives.is_multiple_of(IDLE_RECEIVES_PER_ERROR_CHECK)
             && let Some(error) = self.socket.take_error()?
         {
-            return Err(self.explain(error));
+            return Err(explain(error, &self.interface));
         }
         Ok(0)
     }
@@ -191,16 +184,10 @@ impl FrameDevice for AfPacket {
         let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name, Instant::now);
         let sent = match sent {
             Ok(sent) => sent,
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                // The MTU was lowered, and `set_mtu` has not been called yet. The kernel reads the
-                // MTU without a lock.
-                let (packet_len, name) = (self.capabilities.mtu, self.interface.name.clone());
-                let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
-                self.capabilities.mtu = mtu.map_err(|error| self.explain(error))? as usize;
-                let mtu = self.capabilities.mtu;
-                return Err(DeviceError::SegmentTooLong { name, packet_len, mtu }.into());
+            Err(error) => {
+                let device = (&self.interface, self.socket.as_fd());
+                return Err(explain_refusal(error, device, &mut self.capabilities));
             }
-            Err(error) => return Err(self.explain(error)),
         };
         refused.map_or(Ok(sent), |error| Err(error.into()))
     }
@@ -245,25 +232,6 @@ impl FrameDevice for AfPacket {
 
 /// Empty receives from one check of the socket for an error to the next.
 const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 512;
-
-pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
-    let all = interfaces().map_err(|source| OpenError::Os {
-        name: name.to_owned(),
-        step: "listing interfaces",
-        source,
-    })?;
-    let Some(found) = all.iter().find(|interface| interface.name == name) else {
-        let known = all.into_iter().map(|interface| interface.name).collect();
-        return Err(OpenError::NoSuchInterface { name: name.to_owned(), known });
-    };
-    if !found.flags.ethernet {
-        return Err(OpenError::NotEthernet { name: name.to_owned() });
-    }
-    if !found.flags.up {
-        return Err(OpenError::InterfaceDown { name: name.to_owned() });
-    }
-    Ok(found.clone())
-}
 
 /// Sets the buffer sizes, past the system's limits where the process may.
 fn set_buffer_lens(socket: &Socket, config: &AfPacketConfig) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::{
 
 use socket2::{Domain, Type};
 
-use crate::sys;
+use crate::{error::OpenError, sys};
 
 /// An interface as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +131,26 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
     let listed = pnet_datalink::interfaces();
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
+}
+
+/// Returns an interface of this thread's network namespace that can be opened.
+pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
+    let all = interfaces().map_err(|source| OpenError::Os {
+        name: name.to_owned(),
+        step: "listing interfaces",
+        source,
+    })?;
+    let Some(found) = all.iter().find(|interface| interface.name == name) else {
+        let known = all.into_iter().map(|interface| interface.name).collect();
+        return Err(OpenError::NoSuchInterface { name: name.to_owned(), known });
+    };
+    if !found.flags.ethernet {
+        return Err(OpenError::NotEthernet { name: name.to_owned() });
+    }
+    if !found.flags.up {
+        return Err(OpenError::InterfaceDown { name: name.to_owned() });
+    }
+    Ok(found.clone())
 }
 
 fn describe(

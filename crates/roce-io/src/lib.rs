@@ -2,8 +2,8 @@
 //!
 //! This crate moves whole Ethernet frames. Of RoCE it knows the UDP port and the offset of the
 //! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames; [`AfPacket`] is
-//! the device over a Linux packet socket, [`UdpSockets`] that over UDP sockets, [`memory_pair`] makes two devices connected through
-//! memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
+//! the device over a Linux packet socket, [`UdpSockets`] that over UDP sockets, [`memory_pair`] makes two
+//! devices connected through memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
 //! [`FaultInjector`], [`CountingDevice`].
 //!
 //! One frame may hold a *packet train*: UDP datagrams of equal payload length (the last may be
@@ -34,6 +34,7 @@ mod device;
 mod error;
 mod fault_injector;
 mod filter;
+mod interface_errors;
 mod interfaces;
 mod memory;
 mod multicast_membership;

@@ -25,9 +25,10 @@ use self::{
 };
 use crate::{
     Filter, GsoMode, InterfaceInfo, InterfaceKind,
-    af_packet::find_interface,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
-    error::{DeviceError, OpenError},
+    error::OpenError,
+    interface_errors::{explain, explain_refusal},
+    interfaces::find_interface,
     port_reservation::explain_taken,
     sys::{
         self,
@@ -239,16 +240,6 @@ impl UdpSockets {
         }
         Ok(count)
     }
-
-    /// Turns the kernel's error into a [`DeviceError`] where there is one.
-    fn explain(&self, error: io::Error) -> io::Error {
-        let name = self.interface.name.clone();
-        match error.raw_os_error() {
-            Some(libc::ENETDOWN) => DeviceError::InterfaceDown { name }.into(),
-            Some(libc::ENXIO | libc::ENODEV) => DeviceError::InterfaceGone { name }.into(),
-            _ => error,
-        }
-    }
 }
 
 /// Lends a frame with its identification, as far as that is found.
@@ -271,7 +262,7 @@ impl FrameDevice for UdpSockets {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let received = self.receive_datagrams(budget, on_frame);
-        let mut received = received.map_err(|error| self.explain(error))?;
+        let mut received = received.map_err(|error| explain(error, &self.interface))?;
         if received == 0 {
             self.empty_receives = self.empty_receives.wrapping_add(1);
         }
@@ -291,15 +282,10 @@ impl FrameDevice for UdpSockets {
         let refused = self.transmitter.fill(&self.capabilities, &self.interface.name, fill).err();
         let sent = match self.transmitter.flush(Instant::now) {
             Ok(sent) => sent,
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                // The MTU was lowered, and `set_mtu` has not been called yet.
-                let (packet_len, name) = (self.capabilities.mtu, self.interface.name.clone());
-                let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
-                self.capabilities.mtu = mtu.map_err(|error| self.explain(error))? as usize;
-                let mtu = self.capabilities.mtu;
-                return Err(DeviceError::SegmentTooLong { name, packet_len, mtu }.into());
+            Err(error) => {
+                let device = (&self.interface, self.socket.as_fd());
+                return Err(explain_refusal(error, device, &mut self.capabilities));
             }
-            Err(error) => return Err(self.explain(error)),
         };
         refused.map_or(Ok(sent), |error| Err(error.into()))
     }

@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use socket2::Socket;
 
-use super::{AfPacket, AfPacketConfig, Receiver, find_interface};
-use crate::{filter, sys};
+use super::{AfPacket, AfPacketConfig, Receiver};
+use crate::{filter, interfaces::find_interface, sys};
 
 /// A packet socket without a user, with its receive ring. It receives no frame.
 ///

@@ -7,8 +7,10 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-use super::{config::ReceiveMode, find_interface, receiver::Receiver};
-use crate::{device::RxFrame, error::OpenError, sys, vnet_hdr::MAX_RECEIVED_LEN};
+use super::{config::ReceiveMode, receiver::Receiver};
+use crate::{
+    device::RxFrame, error::OpenError, interfaces::find_interface, sys, vnet_hdr::MAX_RECEIVED_LEN,
+};
 
 /// A receiver of every frame that an interface receives or sends, of any protocol. It sends nothing
 /// and does not make the interface promiscuous: frames for other hosts that the interface drops are

@@ -115,7 +115,8 @@ pub(crate) fn receive(
     Ok(received)
 }
 
-fn message_of(vector: &mut libc::iovec) -> libc::mmsghdr {
+/// Returns a message with one vector.
+pub(super) fn message_of(vector: &mut libc::iovec) -> libc::mmsghdr {
     // SAFETY: an `mmsghdr` is plain data, for which all zeros is a value.
     let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     message.msg_hdr.msg_iov = vector;

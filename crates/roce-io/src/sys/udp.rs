@@ -8,6 +8,8 @@ use std::{
     ptr,
 };
 
+use super::mmsg::message_of;
+
 /// Maximum number of datagrams of one call.
 pub(crate) const MAX_BATCH: usize = 16;
 
@@ -84,10 +86,7 @@ pub(crate) fn send<'a>(
         let base = datagram.payload.as_ptr().cast_mut().cast();
         let vector = libc::iovec { iov_base: base, iov_len: datagram.payload.len() };
         let vector = vectors[count].write(vector);
-        // SAFETY: an `mmsghdr` is plain data, for which all zeros is a value.
-        let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-        message.msg_hdr.msg_iov = vector;
-        message.msg_hdr.msg_iovlen = 1;
+        let mut message = message_of(vector);
         let name = &mut names[count];
         message.msg_hdr.msg_namelen = write_name(name, is_v6, &datagram);
         message.msg_hdr.msg_name = name.as_mut_ptr().cast();
@@ -231,11 +230,8 @@ pub(crate) fn receive(
         let payload = buffer.get_mut(at..).unwrap_or_default();
         let vector = libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
         let vector = vectors[count].write(vector);
-        // SAFETY: all of these are plain data, for which all zeros is a value.
-        let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-        message.msg_hdr.msg_iov = vector;
-        message.msg_hdr.msg_iovlen = 1;
-        // SAFETY: as above.
+        let mut message = message_of(vector);
+        // SAFETY: an address is plain data, for which all zeros is a value.
         names[count].write(unsafe { mem::zeroed() });
         message.msg_hdr.msg_name = names[count].as_mut_ptr().cast();
         message.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_in6>() as _;
