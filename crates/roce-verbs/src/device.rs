@@ -1,40 +1,35 @@
 //! Devices: interfaces opened for RoCEv2.
 
+mod opening;
 mod wrapping;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use roce_engine::{EngineParts, GidEntry};
-use roce_io::{
-    AfPacketConfig, CaptureFile, FaultEvent, FaultScript, Filter, InterfaceInfo, InterfaceKind,
-    PortReservation, PortReservationConfig, QpnBlocks, interfaces,
-};
+use roce_engine::GidEntry;
+use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interfaces};
 use roce_transport::congestion::CongestionConfig;
-use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
+use roce_transport::{AsyncEvent, CqHandle, PdHandle};
 use roce_wire::{MacAddr, VerbMoment};
 
-use self::wrapping::{Wrapping, fault_script, open_capture};
-use crate::backend::{Backend, Opened, Opener};
+use self::opening::open_driver;
+use crate::backend::Backend;
 use crate::channel::CompletionChannel;
 use crate::completion_queue::{CompletionQueue, MAX_CQE};
-use crate::device_config::{DeviceConfig, PeersInRun};
-use crate::device_state::DeviceState;
-use crate::driver::{Driver, EngineOpener, SleepSet};
-use crate::engine::{Engine, Objects};
+use crate::device_config::DeviceConfig;
+use crate::driver::{Driver, SleepSet};
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::exit;
 use crate::fork::PerProcess;
 use crate::path::{AddressVector, Path, resolve};
-use crate::port::{Port, PortAttributes, attributes_of, gids_of};
+use crate::port::{PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::shard_set::MAX_SHARDS;
-use crate::trace::TraceObserver;
 use crate::verb_faults::VerbFaults;
 
 /// An interface that carries RoCE, or could.
@@ -479,124 +474,4 @@ fn stop_all(limit: Duration) {
 extern "C" fn stop_at_exit() {
     // A panic must not abort a process that exits. The runtime prints it.
     let _outcome = std::panic::catch_unwind(|| stop_all(roce_engine::policy::MAX_EXIT_WAIT));
-}
-
-/// Opens the sockets of a device and starts its threads.
-fn open_driver(
-    interface: &str,
-    config: DeviceConfig,
-    verb_faults: Option<VerbFaults>,
-) -> Result<Driver, Error> {
-    let capture = config.capture.as_deref().map(open_capture).transpose()?;
-    let of_packets = config.faults.as_ref().filter(|faults| faults.has_packet_faults());
-    let script = of_packets.map(|faults| fault_script(faults, &config));
-    // Packets and calls that are recorded or counted by rules of faults have one order.
-    let is_alone = capture.is_some() || script.is_some() || verb_faults.is_some();
-    let limit = if is_alone { 1 } else { config.shards };
-    let observer = TraceObserver::new(config.trace.clone());
-    let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
-    let (mut engine, found, backend) = open_engine(interface, 0, &wrapping, &observer)?;
-    if let Some(faults) = &verb_faults {
-        faults.count_openings(&mut engine);
-        engine.consumer.verb_faults = Some(faults.clone());
-    }
-    let script = wrapping.script;
-    let port_reservation = match backend {
-        Backend::Udp => None,
-        _ => Some(PortReservation::bind(&PortReservationConfig {
-            whole_trains: found.kind.segments_in_software(),
-            ..PortReservationConfig::default()
-        })?),
-    };
-    let of_further = DeviceConfig { backend, ..config.clone() };
-    let opener = opener_of_further(found.index, of_further, &observer);
-    let port = Port::of(&found);
-    let device = DeviceState {
-        config,
-        capture,
-        script,
-        verb_faults,
-        next_handle: AtomicU32::new(1),
-        observer,
-        backend,
-        _port_holder: port_reservation,
-    };
-    Driver::new(engine, port, device, limit, opener)
-}
-
-/// Returns what opens the engines of further shards on an interface of this index.
-fn opener_of_further(index: u32, config: DeviceConfig, observer: &TraceObserver) -> EngineOpener {
-    let observer = observer.clone();
-    Box::new(move |shard| {
-        let found = interfaces()?.into_iter().find(|candidate| candidate.index == index);
-        let name = found.map(|found| found.name).unwrap_or_default();
-        let wrapping = Wrapping { config: &config, capture: None, script: None };
-        open_engine(&name, shard, &wrapping, &observer).map(|(engine, ..)| engine)
-    })
-}
-
-/// Opens the sockets of a shard, and makes its engine. Returns the interface and the back end, too.
-fn open_engine(
-    interface: &str,
-    shard: usize,
-    wrapping: &Wrapping<'_>,
-    observer: &TraceObserver,
-) -> Result<(Engine, InterfaceInfo, Backend), Error> {
-    let config = wrapping.config;
-    // The filters pass no packet before the first queue pair.
-    let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
-    let packet_config = |name: &str| AfPacketConfig {
-        gso: config.gso,
-        receive: config.receive,
-        filter: filter.clone(),
-        ..AfPacketConfig::new(name)
-    };
-    let (opener, wire) =
-        Opener::open(config.backend, config.other_identifications, &packet_config(interface))?;
-    let Opened { device: wire, interface: found } = wire;
-    let wire = wrapping.device(wire, &found.name, config.peers == PeersInRun::All);
-    let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
-    let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
-        None => None,
-        // Without `lo` only traffic to other shards and processes of this host is lost.
-        Some(lo) => match opener.open_next(&packet_config(&lo.name)) {
-            Ok(opened) => {
-                Some(wrapping.device(opened.device, &lo.name, config.peers != PeersInRun::None))
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no traffic to other processes of this host");
-                None
-            }
-        },
-    };
-    let mut behaviour = EndpointConfig {
-        congestion: config.congestion,
-        max_reorder_bytes: config.max_reorder_bytes,
-        ..EndpointConfig::default()
-    };
-    let speed = found.speed.filter(|mbits| *mbits > 0);
-    let link_rate = config.link_rate.or(speed.map(|mbits| u64::from(mbits) * 1_000_000));
-    if let Some(bits_per_sec) = link_rate {
-        behaviour.congestion.line_rate = bits_per_sec.max(1);
-    }
-    if !found.kind.segments_in_software() {
-        // Every packet is a frame of its own, and the peer may be a network card, which has no ring
-        // that fills: the peer window may grow further.
-        behaviour.peer_window.initial_frames = behaviour.window.initial_packets;
-        behaviour.peer_window.max_frames = behaviour.window.max_packets;
-    }
-    let endpoint = Endpoint::with_observer(behaviour, observer.clone());
-    let mut engine = Engine::new(EngineParts {
-        endpoint,
-        wire,
-        lo,
-        loopback: wrapping.loopback(&found.name),
-        gids: gids_of(&found),
-        consumer: Objects::of_shard(shard),
-        source_ports: opener.source_ports(),
-    });
-    // Other interfaces have made up their speed: a veth says 10 Gbit/s.
-    let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
-    engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
-    Ok((engine, found, opener.backend()))
 }

@@ -26,18 +26,6 @@ pub(super) struct Wrapping<'a> {
 }
 
 impl Wrapping<'_> {
-    /// Wraps a device. The capture is inside the faults, which tell it what they do: it shows each
-    /// packet as it is behind them, and with the reason those that are lost. With `of_sent` the peers do
-    /// the same to what is received.
-    pub(super) fn device(
-        &self,
-        device: Box<dyn FrameDevice>,
-        name: &str,
-        of_sent: bool,
-    ) -> Box<dyn FrameDevice> {
-        self.wrap(device, name, of_sent)
-    }
-
     /// Returns a device for the packets between queue pairs of the engine, if anything is around it.
     pub(super) fn loopback(&self, interface: &str) -> Option<Box<dyn FrameDevice>> {
         if self.capture.is_none() && self.script.is_none() {
@@ -48,7 +36,10 @@ impl Wrapping<'_> {
         Some(self.wrap(Box::new(LoopDevice::new(&config)), &name, true))
     }
 
-    fn wrap(
+    /// Wraps a device. The capture is inside the faults, which tell it what they do: it shows each
+    /// packet as it is behind them, and with the reason those that are lost. With `of_sent` the peers do
+    /// the same to what is received.
+    pub(super) fn wrap(
         &self,
         mut device: Box<dyn FrameDevice>,
         name: &str,
