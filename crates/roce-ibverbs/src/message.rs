@@ -1,5 +1,6 @@
 //! Messages to the user on standard error, and the log.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,20 +9,21 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Prints why the program cannot use a device, the first time: the functions of libibverbs have no
 /// words for it.
-pub(crate) fn say_once(why: &dyn std::fmt::Display) {
+pub(crate) fn say_once(why: &dyn Display) {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if !IS_SAID.swap(true, Ordering::Relaxed) {
-        // Standard error may be closed.
-        let _ = writeln!(std::io::stderr(), "roce: {why}");
-    }
+    print_once(&IS_SAID, why);
 }
 
 /// Tells a user about the way in which things work, once.
-pub(crate) fn note_once(what: &str) {
+pub(crate) fn note_once(what: &dyn Display) {
     static IS_NOTED: AtomicBool = AtomicBool::new(false);
-    if !IS_NOTED.swap(true, Ordering::Relaxed) {
+    print_once(&IS_NOTED, what);
+}
+
+fn print_once(is_printed: &AtomicBool, text: &dyn Display) {
+    if !is_printed.swap(true, Ordering::Relaxed) {
         // Standard error may be closed.
-        let _ = writeln!(std::io::stderr(), "roce: {what}");
+        let _ = writeln!(std::io::stderr(), "roce: {text}");
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_conte
     let opened = match Device::open(device.interface(), config) {
         Ok(opened) => {
             if requested == Backend::Auto && opened.backend() == Backend::Udp {
-                message::note_once(FALLBACK);
+                message::note_once(&FALLBACK);
             }
             opened
         }
