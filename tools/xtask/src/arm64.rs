@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Result, host, workspace, zig};
+use crate::{Result, host, workspace};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
@@ -29,7 +29,7 @@ const TESTS: &[&[&str]] = &[
 /// If they cannot be built, or a test fails.
 pub(crate) fn run() -> Result<()> {
     host::install_missing(host::ARM64_TOOLS)?;
-    zig::install_standard_library(TARGET)?;
+    host::install_standard_library(TARGET)?;
     for arguments in TESTS {
         let started = Instant::now();
         let mut cargo = workspace::cargo();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use roce_guest::Tool;
 
-use crate::Result;
+use crate::{Result, workspace};
 
 /// What a command needs from the machine.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +172,24 @@ pub(crate) const ROOT_TOOLS: &[Requirement] = &[
 /// Debian packages of what compiles a program for the roots of several releases.
 pub(crate) const RELEASE_TOOLS: &[Requirement] =
     &[(Program("cc"), "gcc"), (File("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev")];
+
+/// Makes sure that rustc has the standard library of a target; rustup fetches it where it is missing.
+pub(crate) fn install_standard_library(target: &str) -> Result<()> {
+    let output = Command::new("rustc")
+        .args(["--print=target-libdir", "--target", target])
+        .current_dir(workspace::root())
+        .output()?;
+    let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && Path::new(&folder).is_dir() {
+        return Ok(());
+    }
+    let status = Command::new("rustup")
+        .args(["target", "add", target])
+        .current_dir(workspace::root())
+        .status()
+        .map_err(|error| format!("rustc has no {target}, and rustup: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("rustup did not add {target}").into()) }
+}
 
 /// Makes sure that all requirements of a list are met.
 ///

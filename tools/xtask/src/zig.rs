@@ -4,7 +4,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{Result, host, workspace};
@@ -75,28 +75,10 @@ impl Zig {
     /// # Errors
     /// If the target's standard library cannot be installed.
     pub(crate) fn build(&self, target: &str) -> Result<Command> {
-        install_standard_library(target)?;
+        host::install_standard_library(target)?;
         let (major, minor) = GLIBC;
         let mut cargo = self.cargo()?;
         cargo.arg("zigbuild").arg(format!("--target={target}.{major}.{minor}"));
         Ok(cargo)
     }
-}
-
-/// Makes sure that rustc has the standard library of a target; rustup fetches it where it is missing.
-pub(crate) fn install_standard_library(target: &str) -> Result<()> {
-    let output = Command::new("rustc")
-        .args(["--print=target-libdir", "--target", target])
-        .current_dir(workspace::root())
-        .output()?;
-    let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() && Path::new(&folder).is_dir() {
-        return Ok(());
-    }
-    let status = Command::new("rustup")
-        .args(["target", "add", target])
-        .current_dir(workspace::root())
-        .status()
-        .map_err(|error| format!("rustc has no {target}, and rustup: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("rustup did not add {target}").into()) }
 }
