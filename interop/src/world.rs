@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roce_guest::{Guest, GuestConfig, Image, Kernel};
+use roce_guest::{Architecture, Guest, GuestConfig, Image, Kernel};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use super::testbed::{Testbed, link_mtu};
@@ -37,15 +37,20 @@ impl World {
     /// # Errors
     /// When it cannot be built.
     pub fn image(target: &Path) -> Result<Image, Fault> {
-        Self::image_with(target, &Kernel::from_environment())
+        Self::image_with(target, Architecture::X86_64, &Kernel::from_environment())
     }
 
-    /// As [`image`](Self::image), with this kernel.
+    /// As [`image`](Self::image), with this architecture and kernel.
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn image_with(target: &Path, kernel: &Kernel) -> Result<Image, Fault> {
-        Ok(Image::prepare_with(&target.join(kernel.directory()), kernel)?)
+    pub fn image_with(
+        target: &Path,
+        architecture: Architecture,
+        kernel: &Kernel,
+    ) -> Result<Image, Fault> {
+        let directory = target.join(kernel.directory(architecture));
+        Ok(Image::prepare_with(&directory, architecture, kernel)?)
     }
 
     /// Boots a guest.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
+use crate::architecture::Architecture;
 use crate::tool::{Tool, run_tool};
 
 /// The shared libraries below a directory of unpacked packages, by file name.
@@ -15,10 +16,11 @@ pub(crate) struct Libraries {
 
 impl Libraries {
     /// Lists the libraries in the usual places below `root`.
-    pub(crate) fn below(root: &Path) -> Self {
+    pub(crate) fn below(root: &Path, architecture: Architecture) -> Self {
         let mut by_name = BTreeMap::new();
-        for place in ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64"] {
-            for entry in fs::read_dir(root.join(place)).into_iter().flatten().flatten() {
+        let folder = architecture.properties().library_folder;
+        for place in [format!("lib/{folder}"), format!("usr/lib/{folder}"), "lib64".to_owned()] {
+            for entry in fs::read_dir(root.join(&place)).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if name.contains(".so") {
                     by_name.entry(name).or_insert(entry.path());

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
+use crate::architecture::Architecture;
 use crate::cpio::Archive;
 use crate::elf::Libraries;
 use crate::kernel::Kernel;
@@ -23,6 +24,7 @@ use crate::tool::{Tool, make_directory, run_tool};
 #[derive(Clone, Debug)]
 pub struct Image {
     directory: PathBuf,
+    architecture: Architecture,
     release: String,
 }
 
@@ -39,14 +41,19 @@ impl Image {
     /// If a tool is missing (see [`crate::missing_tools`]), apt cannot fetch, or a file that the
     /// guest needs is in no package.
     pub fn prepare(directory: &Path) -> Result<Self, GuestError> {
-        Self::prepare_with(directory, &Kernel::Stock)
+        Self::prepare_with(directory, Architecture::X86_64, &Kernel::Stock)
     }
 
-    /// As [`prepare`](Self::prepare), with another kernel, whose package is fetched and not installed.
+    /// As [`prepare`](Self::prepare), for an architecture and with a kernel, whose package is fetched and not
+    /// installed.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
-    pub fn prepare_with(directory: &Path, kernel: &Kernel) -> Result<Self, GuestError> {
+    pub fn prepare_with(
+        directory: &Path,
+        architecture: Architecture,
+        kernel: &Kernel,
+    ) -> Result<Self, GuestError> {
         make_directory(directory)?;
         let directory = directory
             .canonicalize()
@@ -55,18 +62,24 @@ impl Image {
         let lock = File::create(&lock)
             .and_then(|file| file.lock().map(|()| file))
             .map_err(GuestError::io(format!("lock {}", lock.display())))?;
-        let image = Self::prepare_locked(directory, kernel);
+        let image = Self::prepare_locked(directory, architecture, kernel);
         drop(lock);
         image
     }
 
-    fn prepare_locked(directory: PathBuf, kernel: &Kernel) -> Result<Self, GuestError> {
+    fn prepare_locked(
+        directory: PathBuf,
+        architecture: Architecture,
+        kernel: &Kernel,
+    ) -> Result<Self, GuestError> {
         let stamp_path = directory.join("stamp");
         let built = fs::read_to_string(&stamp_path).unwrap_or_default();
-        let selection = match Selection::current(kernel, &directory) {
+        let selection = match Selection::current(architecture, kernel, &directory) {
             Ok(selection) => selection,
             // Without network or package lists, use the existing image.
-            Err(_) if built.ends_with(OWN_PARTS) => return Self::in_directory(directory),
+            Err(_) if built.ends_with(OWN_PARTS) => {
+                return Self::in_directory(directory, architecture);
+            }
             Err(error) => return Err(error),
         };
         let files: String = selection.files.iter().map(|name| format!("{name}\n")).collect();
@@ -74,15 +87,20 @@ impl Image {
         if stamp != built {
             let _ = fs::remove_file(&stamp_path);
             let root = selection.unpack(&directory)?;
-            build(&directory, &root)?;
+            build(&directory, architecture, &root)?;
             fs::write(&stamp_path, stamp).map_err(GuestError::io("write the image's stamp"))?;
         }
-        Self::in_directory(directory)
+        Self::in_directory(directory, architecture)
     }
 
-    fn in_directory(directory: PathBuf) -> Result<Self, GuestError> {
+    fn in_directory(directory: PathBuf, architecture: Architecture) -> Result<Self, GuestError> {
         let release = kernel_release(&directory.join("root"))?;
-        Ok(Self { directory, release })
+        Ok(Self { directory, architecture, release })
+    }
+
+    /// Returns the architecture of the guest.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
     }
 
     /// Returns the release of the guest's kernel, as `uname -r` prints it.
@@ -97,7 +115,7 @@ impl Image {
 
     /// Returns the release of the guest's rdma-core, such as 44; 0 if its headers do not tell.
     pub fn rdma_core_release(&self) -> u32 {
-        let file = self.root().join("usr/lib/x86_64-linux-gnu/pkgconfig/libibverbs.pc");
+        let file = self.libraries().join("pkgconfig/libibverbs.pc");
         rdma_core_release(&fs::read_to_string(file).unwrap_or_default()).unwrap_or(0)
     }
 
@@ -136,8 +154,8 @@ impl Image {
         // Write another file and rename it: another process may be reading the program.
         let fresh = self.directory.join(format!("{name}.{}", std::process::id()));
         let root = self.root();
-        let lib = root.join("usr/lib/x86_64-linux-gnu");
-        run_tool(Tool::Cc, |cc| {
+        let lib = self.libraries();
+        run_tool(Tool::Cc(self.architecture), |cc| {
             cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-o"]).arg(&fresh);
             cc.arg(format!("-DRDMA_CORE={}", self.rdma_core_release()));
             cc.arg("-isystem").arg(root.join("usr/include"));
@@ -155,10 +173,16 @@ impl Image {
     fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
+
+    /// Returns the folder of the libraries to link with.
+    fn libraries(&self) -> PathBuf {
+        self.root().join("usr/lib").join(self.architecture.properties().library_folder)
+    }
 }
 
 /// Packs `directory/initramfs` from the unpacked packages.
-fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
+fn build(directory: &Path, architecture: Architecture, root: &Path) -> Result<(), GuestError> {
+    let properties = architecture.properties();
     let release = kernel_release(root)?;
     let mut archive = Archive::default();
     archive.console();
@@ -168,7 +192,7 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
     archive.file("/init", INIT.as_bytes(), 0o755);
     archive.file("/bin/set-network", SET_NETWORK.as_bytes(), 0o755);
     archive.file("/etc/welcome", WELCOME.as_bytes(), 0o644);
-    add_modules(&mut archive, root, &release)?;
+    add_modules(&mut archive, architecture, root, &release)?;
 
     let mut programs = Vec::new();
     let mut add = |archive: &mut Archive, to: String, from: PathBuf| {
@@ -179,7 +203,7 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
         Ok::<(), GuestError>(())
     };
     add(&mut archive, "/bin/busybox".into(), in_bin(root, "busybox"))?;
-    add(&mut archive, "/bin/guestd".into(), compile_guestd(directory)?)?;
+    add(&mut archive, "/bin/guestd".into(), compile_guestd(directory, architecture)?)?;
     add(&mut archive, "/bin/sh".into(), in_bin(root, "dash"))?;
     for name in IPROUTE {
         let path = ["bin", "sbin", "usr/bin", "usr/sbin"].map(|place| root.join(place).join(name));
@@ -199,18 +223,21 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
         }
     }
     // libibverbs looks for its drivers in these two places.
-    let providers = "usr/lib/x86_64-linux-gnu/libibverbs";
-    for name in list(&root.join(providers))?.into_iter().filter(|name| name.contains("rxe")) {
-        add(&mut archive, format!("/{providers}/{name}"), root.join(providers).join(&name))?;
+    let providers = format!("usr/lib/{}/libibverbs", properties.library_folder);
+    for name in list(&root.join(&providers))?.into_iter().filter(|name| name.contains("rxe")) {
+        add(&mut archive, format!("/{providers}/{name}"), root.join(&providers).join(&name))?;
     }
     archive.file("/etc/libibverbs.d/rxe.driver", b"driver rxe\n", 0o644);
 
-    let libraries = Libraries::below(root);
+    let libraries = Libraries::below(root, architecture);
     let mut needed = libraries.needed_by(&programs)?;
     // Programs of this workspace that run in the guest need these libraries.
     needed.extend(libraries.closure_of(&["libc.so.6", "libgcc_s.so.1", "libm.so.6"])?);
     for (name, path) in needed {
-        let place = if name.starts_with("ld-linux") { "/lib64" } else { "/lib/x86_64-linux-gnu" };
+        let place = match name.starts_with("ld-linux") {
+            true => properties.loader_folder.to_owned(),
+            false => format!("/lib/{}", properties.library_folder),
+        };
         archive
             .file_from(&format!("{place}/{name}"), &path, 0o755)
             .map_err(GuestError::io(format!("read {}", path.display())))?;
@@ -219,12 +246,18 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
     fs::write(&path, archive.finish()).map_err(GuestError::io(format!("write {}", path.display())))
 }
 
-fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), GuestError> {
+fn add_modules(
+    archive: &mut Archive,
+    architecture: Architecture,
+    root: &Path,
+    release: &str,
+) -> Result<(), GuestError> {
     let modules = kernel_modules(root).join(release);
     unpack_modules(&modules)?;
     let base = modules.ancestors().nth(3).unwrap_or(root);
     let busybox = in_bin(root, "busybox");
-    let status = std::process::Command::new(&busybox)
+    let status = Tool::Emulator(architecture)
+        .command_for(&busybox)
         .args(["depmod", "-b"])
         .arg(base)
         .arg(release)
@@ -297,11 +330,11 @@ fn kernel_modules(root: &Path) -> PathBuf {
     if new.is_dir() { new } else { old }
 }
 
-fn compile_guestd(directory: &Path) -> Result<PathBuf, GuestError> {
+fn compile_guestd(directory: &Path, architecture: Architecture) -> Result<PathBuf, GuestError> {
     let source = directory.join("guestd.c");
     let program = directory.join("guestd");
     fs::write(&source, GUESTD).map_err(GuestError::io("write guestd.c"))?;
-    run_tool(Tool::Cc, |cc| {
+    run_tool(Tool::Cc(architecture), |cc| {
         cc.args(["-O2", "-Wall", "-Wextra", "-std=c11", "-o"]).arg(&program).arg(&source)
     })?;
     Ok(program)
@@ -323,7 +356,7 @@ const GUESTD: &str = include_str!("../guest/guestd.c");
 /// This crate's own files in the image: the image is rebuilt when they change. The first line is a
 /// version of the code that packs the image.
 const OWN_PARTS: &str = concat!(
-    "layout 3\n",
+    "layout 5\n",
     include_str!("../guest/init"),
     include_str!("../guest/set-network"),
     include_str!("../guest/welcome"),

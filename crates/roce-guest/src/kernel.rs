@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
+use crate::architecture::Architecture;
 use crate::mirror::debian_mirror;
 use crate::tool::{Tool, make_directory, run_tool};
 
@@ -12,10 +13,10 @@ use crate::tool::{Tool, make_directory, run_tool};
 /// belongs to.
 ///
 /// ```
-/// use roce_guest::Kernel;
+/// use roce_guest::{Architecture, Kernel};
 /// let newer = Kernel::of_suite("bookworm-backports").unwrap();
-/// assert_eq!(newer.directory(), "guest-bookworm-backports");
-/// assert_eq!(Kernel::Stock.directory(), "guest");
+/// assert_eq!(newer.directory(Architecture::X86_64), "guest-bookworm-backports");
+/// assert_eq!(Kernel::Stock.directory(Architecture::X86_64), "guest");
 /// assert_eq!(Kernel::of_suite("../sid"), None);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,9 +28,6 @@ pub enum Kernel {
     /// `trixie-backports` the programs, rdma-core among them, are those of `trixie`.
     Suite(String),
 }
-
-/// The package that depends on the newest stock kernel; the cloud flavour has no `rdma_rxe`.
-const KERNEL: &str = "linux-image-amd64";
 
 /// Keys of the Debian archive, from the package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -51,10 +49,11 @@ impl Kernel {
     }
 
     /// Returns the name of the folder for its image, below that of builds.
-    pub fn directory(&self) -> String {
+    pub fn directory(&self, architecture: Architecture) -> String {
+        let suffix = architecture.properties().directory_suffix;
         match self {
-            Self::Stock => "guest".to_owned(),
-            Self::Suite(name) => format!("guest-{name}"),
+            Self::Stock => format!("guest{suffix}"),
+            Self::Suite(name) => format!("guest{suffix}-{name}"),
         }
     }
 
@@ -63,27 +62,53 @@ impl Kernel {
     pub(crate) fn other_release(&self) -> Option<&str> {
         let Self::Suite(name) = self else { return None };
         let release = name.split('-').next().unwrap_or(name);
-        let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        (codename_of(&text) != Some(release)).then_some(release)
+        (this_release().as_deref() != Some(release)).then_some(release)
     }
 
-    /// Finds the package of the kernel.
+    /// Fetches the lists of the packages with the programs, unless this machine's own have them, and returns
+    /// the options with which apt reads them.
+    ///
+    /// # Errors
+    /// As [`lists_of`]; [`GuestError::NoMirror`] if this system is of no release of Debian.
+    pub(crate) fn lists_of_programs(
+        &self,
+        architecture: Architecture,
+        directory: &Path,
+    ) -> Result<Vec<String>, GuestError> {
+        let release = match self.other_release() {
+            Some(release) => release.to_owned(),
+            None if architecture.is_of_this_machine() => return Ok(Vec::new()),
+            None => this_release().ok_or(GuestError::NoMirror)?,
+        };
+        lists_of(&release, architecture, &directory.join("apt-programs"))
+    }
+
+    /// Finds the package of the kernel; `programs` are the options from
+    /// [`lists_of_programs`](Self::lists_of_programs).
     ///
     /// # Errors
     /// If apt does not know one.
-    pub(crate) fn find(&self, directory: &Path) -> Result<KernelPackage, GuestError> {
+    pub(crate) fn find(
+        &self,
+        architecture: Architecture,
+        directory: &Path,
+        programs: &[String],
+    ) -> Result<KernelPackage, GuestError> {
         let options = match self {
-            Self::Suite(suite) => lists_of(suite, &directory.join("apt"))?,
-            Self::Stock => Vec::new(),
+            Self::Suite(suite) => lists_of(suite, architecture, &directory.join("apt"))?,
+            Self::Stock => programs.to_vec(),
         };
-        let depends = run_tool(Tool::AptCache, |apt| apt.args(&options).args(["depends", KERNEL]))?;
+        // The package that depends on the newest kernel; the cloud flavour has no `rdma_rxe`.
+        let newest = format!("linux-image-{}", architecture.properties().debian);
+        let depends =
+            run_tool(Tool::AptCache, |apt| apt.args(&options).args(["depends", &newest]))?;
         let name = depends
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
             .find(|package| package.starts_with("linux-image-"))
             .ok_or_else(|| GuestError::NotInPackages {
                 what: "a kernel image".into(),
-                needed_by: format!("the package {KERNEL}"),
+                needed_by: format!("the package {newest}"),
             })?;
         let mut names = vec![name.to_owned()];
         let depends = run_tool(Tool::AptCache, |apt| apt.args(&options).args(["depends", name]))?;
@@ -92,12 +117,16 @@ impl Kernel {
     }
 }
 
-/// Fetches the lists of a suite into a folder of their own, so that this machine's stay as they are, and
-/// returns the options with which apt reads them.
+/// Fetches the lists of a suite for an architecture into a folder of their own, so that this machine's stay as
+/// they are, and returns the options with which apt reads them.
 ///
 /// # Errors
 /// If they cannot be fetched, or apt has no mirror of Debian.
-pub(crate) fn lists_of(suite: &str, apt: &Path) -> Result<Vec<String>, GuestError> {
+fn lists_of(
+    suite: &str,
+    architecture: Architecture,
+    apt: &Path,
+) -> Result<Vec<String>, GuestError> {
     let sources = apt.join("sources.list");
     for folder in ["lists/partial", "cache/archives/partial"] {
         make_directory(&apt.join(folder))?;
@@ -111,9 +140,17 @@ pub(crate) fn lists_of(suite: &str, apt: &Path) -> Result<Vec<String>, GuestErro
         option("State::Lists", apt.join("lists")),
         option("Cache", apt.join("cache")),
         "-oAPT::Sandbox::User=root".to_owned(),
+        format!("-oAPT::Architecture={}", architecture.properties().debian),
+        format!("-oAPT::Architectures={}", architecture.properties().debian),
     ];
     run_tool(Tool::AptGet, |apt| apt.args(&options).args(["-q", "update"]))?;
     Ok(options)
+}
+
+/// Returns the codename of this machine's release.
+fn this_release() -> Option<String> {
+    let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    codename_of(&text).map(str::to_owned)
 }
 
 /// Returns the codename in the text of `/etc/os-release`.
@@ -139,13 +176,6 @@ pub(crate) struct KernelPackage {
     pub(crate) names: Vec<String>,
     /// Options with which apt finds them.
     pub(crate) options: Vec<String>,
-}
-
-impl KernelPackage {
-    /// Returns true if this machine's own lists of packages have it.
-    pub(crate) fn is_of_this_machine(&self) -> bool {
-        self.options.is_empty()
-    }
 }
 
 #[cfg(test)]

@@ -21,13 +21,14 @@
 //! ```
 //!
 //! [`Image::prepare_with`] takes the [`Kernel`] of another Debian suite: newer ones have more operations, and
-//! may come with the programs of their release.
+//! may come with the programs of their release. It also takes the guest's [`Architecture`].
 //!
 //! Commands and their output use a virtio serial port, so loss or another MTU of the network does
 //! not affect them. When the program that booted the guest ends, the port closes and the guest
 //! powers off.
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod control;
 mod cpio;
 mod elf;
@@ -41,6 +42,7 @@ mod packages;
 mod process;
 mod tool;
 
+pub use architecture::Architecture;
 pub use error::GuestError;
 pub use image::Image;
 pub use kernel::Kernel;

@@ -70,7 +70,7 @@ impl Guest {
     ) -> Result<Self, GuestError> {
         let console = console_path(image)?;
         let mut command = qemu_command(image, config)?;
-        command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} quiet"));
+        command.arg("-append").arg(format!("{} quiet", kernel_arguments(image)));
         command.arg("-serial").arg(format!("file:{}", console.display()));
         command.arg("-device").arg(format!("virtio-serial-pci,{VIRTIO_OPTIONS}"));
         command.args(["-chardev", "stdio,id=control,signal=off"]);
@@ -212,7 +212,8 @@ pub fn interactive_command(
 ) -> Result<Command, GuestError> {
     let mut command = qemu_command(image, config)?;
     command.arg("-append").arg(format!(
-        "{KERNEL_ARGUMENTS} quiet guest.shell guest.mtu={mtu} guest.addresses={}",
+        "{} quiet guest.shell guest.mtu={mtu} guest.addresses={}",
+        kernel_arguments(image),
         addresses.join(",")
     ));
     command.args(["-serial", "mon:stdio"]);
@@ -220,14 +221,16 @@ pub fn interactive_command(
 }
 
 fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestError> {
-    if !Tool::Qemu.is_installed() {
-        let (program, package) = (Tool::Qemu.program(), Tool::Qemu.package());
+    let qemu = Tool::Qemu(image.architecture());
+    if !qemu.is_installed() {
+        let (program, package) = (qemu.program(), qemu.package());
         return Err(GuestError::MissingTool { program, package });
     }
     let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
-    let mut command = Command::new(Tool::Qemu.program());
+    let mut command = Command::new(qemu.program());
     // Emulation, not KVM: it works on every machine, nested ones included.
-    command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args(["-accel", "tcg,thread=multi"]);
+    command.args(image.architecture().properties().machine);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     command.arg("-smp").arg(config.processors.to_string());
     command.arg("-m").arg(format!("{}M", config.memory_mib));
@@ -240,6 +243,11 @@ fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestErr
     let card = format!("virtio-net-pci,netdev=net,mac={mac},romfile=,{VIRTIO_OPTIONS}");
     command.arg("-device").arg(card);
     Ok(command)
+}
+
+/// Returns the kernel command line: what the architecture needs, and a reboot on panic (which ends qemu).
+fn kernel_arguments(image: &Image) -> String {
+    format!("{} panic=-1 mitigations=off", image.architecture().properties().kernel_arguments)
 }
 
 /// Returns a new console log for each guest of this process.
@@ -255,9 +263,5 @@ fn console_path(image: &Image) -> Result<PathBuf, GuestError> {
 
 /// Properties of virtio devices; see the network card.
 const VIRTIO_OPTIONS: &str = "event_idx=off,ioeventfd=off";
-
-/// Kernel command line: a console, a reboot on panic (which ends qemu), and no timer check, which an
-/// emulated processor fails when this machine is busy.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off no_timer_check";
 
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(15);

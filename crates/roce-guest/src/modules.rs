@@ -14,10 +14,13 @@ const WANTED: &[&str] = &[
     "ib_uverbs",
     "rdma_ucm",
     "sch_netem",
+    "veth",
+    "bridge",
 ];
 
-/// Modules that the guest loads if the kernel has them: newer kernels compute CRCs otherwise.
-const OPTIONAL: &[&str] = &["crc32-pclmul"];
+/// Modules that the guest loads if the kernel has them. rxe of older kernels takes its CRC from one of these, the
+/// first on x86-64 and the second on arm64; newer kernels compute CRCs otherwise.
+const OPTIONAL: &[&str] = &["crc32-pclmul", "crc32_generic"];
 
 /// The paths of [`WANTED`] and all they need, each after what it needs.
 ///

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::GuestError;
-use crate::kernel::{Kernel, KernelPackage, lists_of};
+use crate::architecture::Architecture;
+use crate::kernel::{Kernel, KernelPackage};
 use crate::tool::{Tool, make_directory, run_tool};
 
 /// Packages with the guest's programs and their libraries.
@@ -50,7 +51,7 @@ pub(crate) struct Selection {
     packages: Vec<String>,
     /// Options with which apt finds the packages; none where they are in this machine's lists.
     options: Vec<String>,
-    /// The kernel, where it is in lists of its own.
+    /// The kernel, where it is in other lists than the programs.
     kernel: Option<KernelPackage>,
     /// Names of the package files, which contain the versions.
     pub(crate) files: BTreeSet<String>,
@@ -62,22 +63,28 @@ impl Selection {
     /// # Errors
     /// If apt does not know a package. Without package lists, this fetches them as root; for another
     /// user the error says so.
-    pub(crate) fn current(kernel: &Kernel, directory: &Path) -> Result<Self, GuestError> {
-        let first = Self::known_to_apt(kernel, directory);
+    pub(crate) fn current(
+        architecture: Architecture,
+        kernel: &Kernel,
+        directory: &Path,
+    ) -> Result<Self, GuestError> {
+        let first = Self::known_to_apt(architecture, kernel, directory);
         if first.is_ok() || run_tool(Tool::AptGet, |apt| apt.args(["-q", "update"])).is_err() {
             return first;
         }
-        Self::known_to_apt(kernel, directory)
+        Self::known_to_apt(architecture, kernel, directory)
     }
 
-    fn known_to_apt(kernel: &Kernel, directory: &Path) -> Result<Self, GuestError> {
-        let options = match kernel.other_release() {
-            Some(release) => lists_of(release, &directory.join("apt-programs"))?,
-            None => Vec::new(),
-        };
-        let kernel = kernel.find(directory)?;
+    fn known_to_apt(
+        architecture: Architecture,
+        kernel: &Kernel,
+        directory: &Path,
+    ) -> Result<Self, GuestError> {
+        let options = kernel.lists_of_programs(architecture, directory)?;
+        let is_other_release = kernel.other_release().is_some();
+        let kernel = kernel.find(architecture, directory, &options)?;
         let mut packages: Vec<String> = PACKAGES.iter().copied().map(str::to_owned).collect();
-        if !options.is_empty() {
+        if is_other_release {
             packages.extend(FURTHER.iter().map(|&name| name.to_owned()));
             for name in &mut packages {
                 if let Some((_, now)) = RENAMED.iter().find(|(old, _)| old == name) {
@@ -85,11 +92,11 @@ impl Selection {
                 }
             }
         }
-        if kernel.is_of_this_machine() {
+        if kernel.options == options {
             packages.extend(kernel.names.iter().cloned());
         }
         let mut files = files_of(&options, &packages)?;
-        let kernel = Some(kernel).filter(|it| !it.is_of_this_machine());
+        let kernel = Some(kernel).filter(|it| it.options != options);
         if let Some(kernel) = &kernel {
             files.extend(files_of(&kernel.options, &kernel.names)?);
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::GuestError;
+use crate::architecture::{Architecture, Program};
 
 /// A program of this machine that is needed to build or boot a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,61 +20,90 @@ pub enum Tool {
     DpkgDeb,
     /// Unpacks the modules of newer kernels.
     Xz,
-    /// Compiles this project's programs for the guest.
-    Cc,
+    /// Compiles this project's programs for a guest.
+    Cc(Architecture),
+    /// Part of the compiler: the C library of another architecture than this machine's.
+    CLibrary(Architecture),
+    /// Runs programs of another architecture than this machine's.
+    Emulator(Architecture),
     /// Lists the libraries that a program needs.
     Readelf,
-    /// Emulates the guest's hardware.
-    Qemu,
+    /// Emulates a guest's hardware.
+    Qemu(Architecture),
 }
 
 impl Tool {
-    /// All tools.
-    pub const ALL: [Self; 7] = [
-        Self::AptCache,
-        Self::AptGet,
-        Self::DpkgDeb,
-        Self::Xz,
-        Self::Cc,
-        Self::Readelf,
-        Self::Qemu,
-    ];
+    /// Returns all tools for a guest of an architecture.
+    fn all(architecture: Architecture) -> [Self; 9] {
+        [
+            Self::AptCache,
+            Self::AptGet,
+            Self::DpkgDeb,
+            Self::Xz,
+            Self::Cc(architecture),
+            Self::CLibrary(architecture),
+            Self::Emulator(architecture),
+            Self::Readelf,
+            Self::Qemu(architecture),
+        ]
+    }
 
-    /// Returns the name of the program.
+    /// Returns the program; `None` if the architecture needs none.
+    const fn source(self) -> Option<Program> {
+        let (name, package) = match self {
+            Self::AptCache => ("apt-cache", "apt"),
+            Self::AptGet => ("apt-get", "apt"),
+            Self::DpkgDeb => ("dpkg-deb", "dpkg"),
+            Self::Xz => ("xz", "xz-utils"),
+            Self::Readelf => ("readelf", "binutils"),
+            Self::Cc(architecture) => return Some(architecture.properties().compiler),
+            Self::CLibrary(architecture) => return architecture.properties().c_library,
+            Self::Emulator(architecture) => return architecture.properties().program_emulator,
+            Self::Qemu(architecture) => return Some(architecture.properties().qemu),
+        };
+        Some(Program { name, package })
+    }
+
+    /// Returns the name of the program, or the path of the library; empty if none is needed.
     pub const fn program(self) -> &'static str {
-        match self {
-            Self::AptCache => "apt-cache",
-            Self::AptGet => "apt-get",
-            Self::DpkgDeb => "dpkg-deb",
-            Self::Xz => "xz",
-            Self::Cc => "cc",
-            Self::Readelf => "readelf",
-            Self::Qemu => "qemu-system-x86_64",
+        match self.source() {
+            Some(program) => program.name,
+            None => "",
         }
     }
 
-    /// Returns the Debian package with the program.
+    /// Returns the Debian package with the program; empty if none is needed.
     pub const fn package(self) -> &'static str {
-        match self {
-            Self::AptCache | Self::AptGet => "apt",
-            Self::DpkgDeb => "dpkg",
-            Self::Xz => "xz-utils",
-            Self::Cc => "gcc",
-            Self::Readelf => "binutils",
-            Self::Qemu => "qemu-system-x86",
+        match self.source() {
+            Some(program) => program.package,
+            None => "",
         }
     }
 
-    /// Returns true if the program is in `PATH`.
+    /// Returns true if the program is in `PATH`, the library is there, or none is needed.
     pub fn is_installed(self) -> bool {
         let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).any(|directory| directory.join(self.program()).is_file())
+        self.source().is_none_or(|program| {
+            env::split_paths(&path).any(|directory| directory.join(program.name).is_file())
+        })
+    }
+
+    /// Returns the command that runs a program by this tool, an emulator; without one, the program itself.
+    pub(crate) fn command_for(self, program: &Path) -> Command {
+        match self.source() {
+            None => Command::new(program),
+            Some(emulator) => {
+                let mut command = Command::new(emulator.name);
+                command.arg(program);
+                command
+            }
+        }
     }
 }
 
-/// Returns the tools that this machine lacks; a guest needs all tools.
-pub fn missing_tools() -> Vec<Tool> {
-    Tool::ALL.into_iter().filter(|tool| !tool.is_installed()).collect()
+/// Returns the tools that this machine lacks for a guest of an architecture, which needs all tools.
+pub fn missing_tools(architecture: Architecture) -> Vec<Tool> {
+    Tool::all(architecture).into_iter().filter(|tool| !tool.is_installed()).collect()
 }
 
 /// Runs a tool and returns its standard output.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use roce_guest::Kernel;
+use roce_guest::{Architecture, Kernel};
 use roce_interop::cases::placement;
 use roce_interop::matrix::{self, Case, Direction, Plan, Verdict};
 use roce_interop::{RingWorld, Testbed, World, report, ring};
@@ -41,6 +41,9 @@ struct Arguments {
     /// without it the one that ROCE_GUEST_KERNEL names, or that of this machine's release.
     #[arg(long)]
     kernel: Option<String>,
+    /// Architecture of the guests, by Debian's name: amd64 or arm64.
+    #[arg(long, default_value = "amd64")]
+    architecture: String,
     /// Where the guest is built or was.
     #[arg(long, default_value = "target")]
     target: PathBuf,
@@ -83,7 +86,9 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         Some(suite) => Kernel::of_suite(suite).ok_or_else(|| format!("{suite:?} is no suite"))?,
         None => Kernel::from_environment(),
     };
-    let image = World::image_with(&arguments.target, &kernel)?;
+    let architecture = Architecture::of_debian(&arguments.architecture)
+        .ok_or_else(|| format!("there is no guest of {:?}", arguments.architecture))?;
+    let image = World::image_with(&arguments.target, architecture, &kernel)?;
     let release = image.kernel_release();
     eprintln!("the guest boots Linux {release}");
     if !placement::is_in(release) {

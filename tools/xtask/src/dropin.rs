@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 
+use roce_guest::Architecture;
+
 use crate::stages::{Log, StageResult};
 use crate::{Result, host, workspace};
 
@@ -26,7 +28,7 @@ pub(crate) fn run(releases: bool, suite: bool, arguments: &[OsString]) -> Result
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     host::install_missing(host::DROPIN_PROGRAMS)?;
     if !has("--no-guest") {
-        host::install_guest_tools()?;
+        host::install_guest_tools(Architecture::X86_64)?;
         host::check_tap_access()?;
     }
     if !has("--quick") && !has("--list") {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use roce_guest::Tool;
+use roce_guest::{Architecture, Tool};
 
 use crate::{Result, workspace};
 
@@ -37,19 +37,19 @@ pub(crate) const PYTHON_INSTALLER: &[Requirement] =
 /// For fuzzing, besides cargo-fuzz.
 pub(crate) const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
 
-/// Makes sure that what building and booting a guest needs is installed.
+/// Makes sure that what building and booting a guest of an architecture needs is installed.
 ///
 /// As root it installs what is missing.
 ///
 /// # Errors
 /// Otherwise the text has the one line to run, or says that this system has no apt.
-pub(crate) fn install_guest_tools() -> Result<()> {
-    let missing = roce_guest::missing_tools();
+pub(crate) fn install_guest_tools(architecture: Architecture) -> Result<()> {
+    let missing = roce_guest::missing_tools(architecture);
     if missing.contains(&Tool::AptGet) || missing.contains(&Tool::AptCache) {
         return Err("this system has no apt, and the guest is made of Debian packages".into());
     }
     install(missing.iter().map(|tool| tool.package()).collect())?;
-    match roce_guest::missing_tools().first() {
+    match roce_guest::missing_tools(architecture).first() {
         None => Ok(()),
         Some(tool) => Err(format!("{} is still missing", tool.program()).into()),
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::process::Command;
 
+use roce_guest::Architecture;
+
 use crate::stages::{Log, StageResult};
 use crate::{Result, host, workspace};
 
@@ -10,13 +12,17 @@ use crate::{Result, host, workspace};
 ///
 /// # Errors
 /// When a case is red, or the machine cannot have a guest.
-pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
-    host::install_guest_tools()?;
+pub(crate) fn run(architecture: &str, arguments: &[OsString]) -> Result<()> {
+    let architecture = Architecture::of_debian(architecture)
+        .ok_or_else(|| format!("there is no guest of {architecture:?}"))?;
+    host::install_guest_tools(architecture)?;
     host::check_tap_access()?;
     if !workspace::build_for_tests().status()?.success() {
         return Err("the matrix does not compile".into());
     }
-    let status = matrix().args(arguments).status()?;
+    let mut matrix = matrix();
+    matrix.args(["--architecture", architecture.debian()]).args(arguments);
+    let status = matrix.status()?;
     if status.success() { Ok(()) } else { Err("not every case passed".into()) }
 }
 

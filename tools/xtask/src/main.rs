@@ -57,6 +57,9 @@ enum Command {
     Rules(rules::Options),
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
     Interop {
+        /// Architecture of the guests, by Debian's name: amd64 or arm64.
+        #[arg(long, default_value = "amd64")]
+        architecture: String,
         /// Passed on: `--json`, `--only TEXT`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -123,7 +126,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
-        Command::Interop { arguments } => interop::run(&arguments),
+        Command::Interop { architecture, arguments } => interop::run(&architecture, &arguments),
         Command::Dropin { releases, suite, arguments } => dropin::run(releases, suite, &arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),

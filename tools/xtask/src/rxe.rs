@@ -1,7 +1,7 @@
 //! A guest with `rdma_rxe` for a person: a shell in this terminal, a tap beside it.
 
 use clap::Args;
-use roce_guest::{GuestConfig, Image, Kernel, interactive_command};
+use roce_guest::{Architecture, GuestConfig, Image, Kernel, interactive_command};
 use roce_netns::{Link, VirtualNetwork};
 
 use crate::{Result, host, workspace};
@@ -22,12 +22,14 @@ pub(crate) struct Options {
 /// # Errors
 /// When the guest cannot be built or booted, or there is no right to make a network for it.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    host::install_guest_tools()?;
+    let architecture = Architecture::X86_64;
+    host::install_guest_tools(architecture)?;
     host::check_tap_access()?;
     // The image first: fetching needs this machine's network and its owner's files.
     println!("preparing the guest ...");
     let kernel = Kernel::from_environment();
-    let image = Image::prepare_with(&workspace::target().join(kernel.directory()), &kernel)?;
+    let directory = workspace::target().join(kernel.directory(architecture));
+    let image = Image::prepare_with(&directory, architecture, &kernel)?;
     let was_root = host::is_root();
     roce_netns::enter_user_namespace_if_needed()?;
     let network = VirtualNetwork::new()?;

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
-use roce_guest::Image;
+use roce_guest::{Architecture, Image};
 
 use crate::binaries::{self, ListedTest, TestProgram};
 use crate::stages::{Log, StageResult, Stages};
@@ -182,10 +182,11 @@ fn run_stages(options: &Options) -> Result<()> {
 
 /// Prepares the guest as a stage. Returns why tests of tier 2 cannot run, if they cannot.
 fn prepare_guest(stages: &mut Stages) -> Option<String> {
-    let tools = host::install_guest_tools().and_then(|()| match namespaces_missing() {
-        Some(why) => Err(why.into()),
-        None => host::check_tap_access(),
-    });
+    let tools =
+        host::install_guest_tools(Architecture::X86_64).and_then(|()| match namespaces_missing() {
+            Some(why) => Err(why.into()),
+            None => host::check_tap_access(),
+        });
     let mut missing = tools.err().map(|why| why.to_string());
     // The image is built by this user on this machine's network; the tests find it ready.
     stages.run("tier 2 guest", |_| match &missing {
