@@ -240,13 +240,16 @@ impl DelayedAck {
             Received::Messages { are_silent, .. } => (true, are_silent),
             _ => (false, false),
         };
-        match self.delayed.take() {
+        let before = self.delayed.take();
+        match before {
             Some(it) if it.is_by_driver && now >= it.due() => self.expected_reply.on_omission(),
             // The thread may run for another reason.
             Some(it) if now < it.due() && !has_arrived => self.delayed = Some(it),
             _ => {}
         }
         if has_arrived && self.expected_reply.on_arrival() && may_delay {
+            // A repetition uses up no receive: the message that a poll has received before may have.
+            let is_silent = is_silent && before.is_none_or(|it| it.on_reply == AckRelease::Behind);
             let on_reply = if is_silent { AckRelease::Behind } else { AckRelease::InFront };
             self.delayed = Some(Delayed { is_silent, on_reply, ..Delayed::new(now, true) });
         }
@@ -550,6 +553,17 @@ mod tests {
         let now = script.now;
         assert!(script.after(1).on_poll(now, SILENT, true));
         assert_ne!(script.after(1).on_send(), AckRelease::InFront);
+    }
+
+    #[test]
+    fn a_repetition_that_the_driver_thread_receives_leaves_the_ack_of_the_message_in_front() {
+        let mut script = Script::new();
+        script.replies_until_expected();
+        script.polls_until_trusted();
+        let now = script.now;
+        assert!(script.after(1).on_poll(now, REPORTED, true));
+        assert!(script.drive(SILENT));
+        assert_eq!(script.after(1).on_send(), AckRelease::InFront);
     }
 
     #[test]

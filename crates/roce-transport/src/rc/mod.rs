@@ -345,7 +345,10 @@ impl RcQueuePair {
                 self.transmit_responses(memory, train, cx);
             }
             if !train.is_empty() {
-                self.requests_first = !is_requests;
+                // Requests that are posted later have not waited: an ACK in front of them completes the
+                // peer's request before the reply to it.
+                let requests_wait = self.requester.has_unsent() || self.requester.has_repairs();
+                self.requests_first = !is_requests && requests_wait;
                 break;
             }
         }

@@ -44,6 +44,27 @@ fn a_request_leaves_past_a_held_acknowledgement() {
 }
 
 #[test]
+fn an_acknowledgement_that_is_released_leaves_in_front_of_requests_whatever_left_before_it() {
+    let mut sides = pair();
+    // A repetition is acknowledged too, so what left last is an acknowledgement, and no request.
+    sides[0].posts(write(1));
+    let first = sides[0].sends(64);
+    for _ in 0..2 {
+        sides[1].takes(sides[0].address, &first[0]);
+        assert_eq!(carry(&mut sides, 1), 1);
+    }
+    sides[1].endpoint.delay_acks(true);
+    sides[0].posts(write(2));
+    carry(&mut sides, 0);
+    sides[1].posts(write(7));
+    sides[1].endpoint.delay_acks(false);
+    let sent = sides[1].sends(64);
+    let operations = sent.iter().map(|packet| headers_of(packet).bth.opcode.info().operation);
+    let expected = [Operation::Acknowledge, Operation::Write];
+    assert_eq!(operations.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
     // One packet, and several.
     for len in [8, 3000] {
