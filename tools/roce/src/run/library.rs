@@ -31,13 +31,14 @@ pub(crate) fn find() -> Result<Libraries> {
 
 /// Returns the folders that may have the libraries.
 fn folders() -> Vec<PathBuf> {
+    let of_processor = format!("{}-linux-gnu/roce", env::consts::ARCH);
     let program = env::current_exe().ok();
     let own = program.as_deref().and_then(Path::parent);
     let beside = own.iter().flat_map(|own| {
-        [own.to_path_buf(), own.join("../lib/roce"), own.join("../lib/x86_64-linux-gnu/roce")]
+        [own.to_path_buf(), own.join("../lib/roce"), own.join("../lib").join(&of_processor)]
     });
-    let installed = ["/usr/local/lib/roce", "/usr/lib/roce", "/usr/lib/x86_64-linux-gnu/roce"];
-    beside.chain(installed.map(PathBuf::from)).collect()
+    let installed = ["/usr/local/lib/roce", "/usr/lib/roce"].map(PathBuf::from);
+    beside.chain(installed).chain([Path::new("/usr/lib").join(&of_processor)]).collect()
 }
 
 fn first(folders: &[PathBuf], names: &[&str]) -> Result<PathBuf> {

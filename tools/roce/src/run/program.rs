@@ -122,7 +122,8 @@ fn obstacle(file: &Path) -> Option<&'static str> {
     }
     let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
     let endian = header.endian().ok()?;
-    if header.e_machine(endian) != elf::EM_X86_64 {
+    let own = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
+    if header.e_machine(endian) != own {
         return Some("is built for another processor");
     }
     let segments = header.program_headers(endian, &cache).ok()?;
