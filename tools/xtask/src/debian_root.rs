@@ -16,14 +16,21 @@ pub(crate) struct Release {
     pub(crate) name: &'static str,
     /// Its name in archives.
     pub(crate) codename: &'static str,
+    /// Debian's name of the architecture, unless it is that of this machine.
+    pub(crate) emulated: Option<&'static str>,
 }
 
 /// Debian 12.
-pub(crate) const BOOKWORM: Release = Release { name: "Debian 12", codename: "bookworm" };
+pub(crate) const BOOKWORM: Release =
+    Release { name: "Debian 12", codename: "bookworm", emulated: None };
 /// Debian 13.
-pub(crate) const TRIXIE: Release = Release { name: "Debian 13", codename: "trixie" };
+pub(crate) const TRIXIE: Release =
+    Release { name: "Debian 13", codename: "trixie", emulated: None };
+/// Debian 13 for arm64, whose programs QEMU runs.
+pub(crate) const TRIXIE_ARM64: Release =
+    Release { name: "Debian 13 for arm64", codename: "trixie", emulated: Some("arm64") };
 /// The release that new packages come to.
-pub(crate) const SID: Release = Release { name: "Debian sid", codename: "sid" };
+pub(crate) const SID: Release = Release { name: "Debian sid", codename: "sid", emulated: None };
 
 /// A folder with a minimal Debian and some packages.
 ///
@@ -49,6 +56,9 @@ impl DebianRoot {
     /// If the root cannot be made, or the line fails.
     pub(crate) fn built(name: &str, release: Release, packages: &str, line: &str) -> Result<Self> {
         host::install_missing(host::ROOT_TOOLS)?;
+        if release.emulated.is_some() {
+            host::enable_arm64_programs()?;
+        }
         let folder = workspace::target().join(name);
         let made_of = folder.with_extension("packages");
         let parts = [packages, line].join("\n").trim_end().to_owned();
@@ -103,6 +113,7 @@ fn remove(folder: &Path) -> Result<()> {
 
 fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
     let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(release.emulated.map(|architecture| format!("--arch={architecture}")));
     debootstrap.args(["--variant=minbase", "--include", packages, release.codename]);
     debootstrap.arg(folder).arg(roce_guest::debian_mirror()?).stdin(Stdio::null());
     if let Some(proxy) = proxy()? {

@@ -11,6 +11,7 @@ mod deb;
 mod elf;
 mod installation;
 mod licences;
+mod platform;
 mod released;
 mod rpm;
 mod sbom;
@@ -31,6 +32,7 @@ use architecture::Architecture;
 use elf::Needs;
 use installation::Installation;
 use released::Released;
+use wheel::Wheel;
 
 /// What `cargo xtask dist` takes.
 #[derive(Clone, Copy, Debug, Args)]
@@ -41,10 +43,11 @@ pub(crate) struct Options {
     /// Lay out what the tests run: sooner built, larger and slower, and for the glibc of this machine.
     #[arg(long)]
     dev: bool,
-    /// Build a Python wheel, too; with `--check` install it in fresh virtual environments instead.
+    /// Build a Python wheel, too; with `--check` install it in fresh virtual environments instead, and that
+    /// for arm64 in an emulated Debian root (as root).
     #[arg(long)]
     wheel: bool,
-    /// Release for arm64, too.
+    /// Release for arm64, too: archive, packages and, with `--wheel`, a wheel.
     #[arg(long, conflicts_with = "dev")]
     arm64: bool,
 }
@@ -64,32 +67,40 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = workspace::target().join("dist");
     let built = if options.dev { build_for_tests()? } else { build(Architecture::X86_64)? };
     remove(&folder)?;
-    let installation = Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
+    let own = Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
     if options.dev {
-        let needs = Needs::of_all(Architecture::X86_64, &installation.libraries())?;
-        needs.check(GLIBC_OF_TESTS)?;
+        Needs::of_all(Architecture::X86_64, &own.libraries())?.check(GLIBC_OF_TESTS)?;
     }
-    let own = Released::pack(&installation, options.dev, &folder)?;
-    let mut files = own.files();
-    if options.arm64 {
-        let other = workspace::target().join("dist-aarch64");
-        let built = build(Architecture::Aarch64)?;
-        remove(&other)?;
-        let other =
-            Installation::lay_out(Architecture::Aarch64, &built, &other, Some(&installation))?;
-        files.extend(Released::pack(&other, false, &folder)?.files());
+    let arm64 = if options.arm64 { Some(lay_out_arm64(&own)?) } else { None };
+    let own_files = Released::pack(&own, options.dev, &folder)?;
+    let mut files = own_files.files();
+    if let Some(arm64) = &arm64 {
+        files.extend(Released::pack(arm64, false, &folder)?.files());
     }
+    let mut wheels = Vec::new();
+    if options.wheel {
+        for installation in [&own].into_iter().chain(&arm64) {
+            wheels.push(Wheel::build(installation, options.dev, &folder)?);
+        }
+    }
+    files.extend(wheels.iter().map(|wheel| wheel.file.clone()));
     tarball::write_checksums(&folder, &files)?;
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
     fs::write(folder.join("Containerfile.ci"), include_str!("dist/Containerfile.ci"))?;
-    print_sizes(&folder, installation.binaries().into_iter().chain(files))?;
-    if options.wheel {
-        let needs = Needs::of_all(Architecture::X86_64, &installation.binaries())?;
-        let wheel = wheel::build(&installation, &needs, &folder, options.dev)?;
-        print_size(&folder, &wheel)?;
-        return if options.check { wheel_check::run(&wheel) } else { Ok(()) };
+    print_sizes(&folder, own.binaries().into_iter().chain(files))?;
+    match options.check {
+        false => Ok(()),
+        true if options.wheel => wheels.iter().try_for_each(wheel_check::run),
+        true => check::run(&own_files),
     }
-    if options.check { check::run(&own) } else { Ok(()) }
+}
+
+/// Builds and lays out an installation for arm64; `own` is that of this machine.
+fn lay_out_arm64(own: &Installation) -> Result<Installation> {
+    let folder = workspace::target().join("dist-aarch64");
+    let built = build(Architecture::Aarch64)?;
+    remove(&folder)?;
+    Installation::lay_out(Architecture::Aarch64, &built, &folder, Some(own))
 }
 
 /// Returns an installation of what the tests run, in a folder of its own.
@@ -136,14 +147,9 @@ fn remove(folder: &Path) -> Result<()> {
 fn print_sizes(folder: &Path, files: impl Iterator<Item = PathBuf>) -> Result<()> {
     println!("{}:", folder.display());
     for file in files {
-        print_size(folder, &file)?;
+        let name = file.strip_prefix(folder)?;
+        println!("{:>12}  {}", with_separators(fs::metadata(&file)?.len()), name.display());
     }
-    Ok(())
-}
-
-fn print_size(folder: &Path, file: &Path) -> Result<()> {
-    let name = file.strip_prefix(folder)?;
-    println!("{:>12}  {}", with_separators(fs::metadata(file)?.len()), name.display());
     Ok(())
 }
 

@@ -173,6 +173,27 @@ pub(crate) const ROOT_TOOLS: &[Requirement] = &[
 pub(crate) const RELEASE_TOOLS: &[Requirement] =
     &[(Program("cc"), "gcc"), (File("/usr/include/rdma/rdma_cma.h"), "librdmacm-dev")];
 
+/// Debian packages of what runs programs for arm64 in a root.
+const ARM64_EMULATOR: &[Requirement] = &[
+    (Program("qemu-aarch64-static"), "qemu-user-static"),
+    (File("/usr/sbin/update-binfmts"), "binfmt-support"),
+];
+
+/// Makes sure that the kernel starts programs for arm64 by QEMU's emulator, also in roots that have none.
+///
+/// # Errors
+/// If the emulator cannot be installed, or the kernel does not take it.
+pub(crate) fn enable_arm64_programs() -> Result<()> {
+    install_missing(ARM64_EMULATOR)?;
+    let output =
+        Command::new("/usr/sbin/update-binfmts").args(["--enable", "qemu-aarch64"]).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("the kernel starts no programs for arm64: {errors}").into())
+}
+
 /// Makes sure that rustc has the standard library of a target; rustup fetches it where it is missing.
 pub(crate) fn install_standard_library(target: &str) -> Result<()> {
     let output = Command::new("rustc")

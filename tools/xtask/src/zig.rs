@@ -57,17 +57,19 @@ impl Zig {
         self.folder.join("ziglang/zig")
     }
 
-    /// Returns cargo, with zig where the subcommand `zigbuild`, maturin and the like look for it.
-    pub(crate) fn cargo(&self) -> Result<Command> {
-        let mut cargo = workspace::cargo();
+    /// Sets the variables by which cargo's subcommand `zigbuild`, maturin and the like find zig.
+    ///
+    /// # Errors
+    /// If a folder cannot be in `PATH`.
+    pub(crate) fn prepare(&self, command: &mut Command) -> Result<()> {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders = [self.folder.join("bin"), self.folder.join("ziglang")];
-        cargo.env("PATH", env::join_paths(folders.into_iter().chain(env::split_paths(&path)))?);
-        cargo.env("CARGO_ZIGBUILD_ZIG_PATH", self.program());
+        command.env("PATH", env::join_paths(folders.into_iter().chain(env::split_paths(&path)))?);
+        command.env("CARGO_ZIGBUILD_ZIG_PATH", self.program());
         // zig compiles its parts of the C library here.
-        cargo.env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("cache"));
-        cargo.env("CARGO_ZIGBUILD_CACHE_DIR", self.folder.join("wrappers"));
-        Ok(cargo)
+        command.env("ZIG_GLOBAL_CACHE_DIR", self.folder.join("cache"));
+        command.env("CARGO_ZIGBUILD_CACHE_DIR", self.folder.join("wrappers"));
+        Ok(())
     }
 
     /// Returns the subcommand that builds for a target with the [`GLIBC`] that is released for.
@@ -77,7 +79,8 @@ impl Zig {
     pub(crate) fn build(&self, target: &str) -> Result<Command> {
         host::install_standard_library(target)?;
         let (major, minor) = GLIBC;
-        let mut cargo = self.cargo()?;
+        let mut cargo = workspace::cargo();
+        self.prepare(&mut cargo)?;
         cargo.arg("zigbuild").arg(format!("--target={target}.{major}.{minor}"));
         Ok(cargo)
     }

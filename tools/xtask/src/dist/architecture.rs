@@ -26,8 +26,8 @@ impl Architecture {
         }
     }
 
-    /// Returns its name for rpm.
-    pub(crate) const fn rpm(self) -> &'static str {
+    /// Returns its name for the kernel, rpm and Python.
+    pub(crate) const fn machine(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
             Self::Aarch64 => "aarch64",

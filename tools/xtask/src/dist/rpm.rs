@@ -32,7 +32,7 @@ pub(super) fn build(installation: &Installation, needs: &Needs, folder: &Path) -
     run_tool(Command::new("chmod").arg("-R").arg("u=rwX,go=rX").arg(&usr))?;
 
     let version = env!("CARGO_PKG_VERSION");
-    let architecture = installation.architecture().rpm();
+    let architecture = installation.architecture().machine();
     let specification = top.join("roce.spec");
     fs::write(&specification, specification_of(version, needs)?)?;
     let define = |name: &str, value: &Path| format!("--define={name} {}", value.display());

@@ -6,46 +6,73 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::architecture::Architecture;
 use super::elf::Needs;
 use super::installation::{Installation, copy_folder};
-use crate::{Result, workspace};
+use super::platform::Platform;
+use crate::{Result, host, workspace, zig};
 
 /// What builds and examines wheels, from the Python index.
 const TOOLS: [&str; 2] = ["maturin>=1.9.4,<2", "auditwheel>=6,<7"];
 
-/// The oldest glibc, as major and minor version, that a wheel is for: that of Red Hat 8 and Debian 10.
-const MIN_GLIBC: (u32, u32) = (2, 28);
+/// The tag of the Pythons that the wheel is for: those with the stable ABI that the module is compiled for.
+const PYTHONS: &str = "cp311-abi3";
 
-/// Builds the wheel and returns its file, which is below `folder`. `needs` are those of the
-/// installation: they decide on which systems the wheel can be installed.
-///
-/// # Errors
-/// If a tool cannot be installed, or the module does not compile.
-pub(super) fn build(
-    installation: &Installation,
-    needs: &Needs,
-    folder: &Path,
-    dev: bool,
-) -> Result<PathBuf> {
-    let tools = tools()?;
-    lay_out(installation, &workspace::target().join("wheel/roce.data"))?;
-    let wheels = folder.join("wheel");
-    let mut maturin = Command::new(tools.join("maturin"));
-    maturin.args(["build", "--quiet", "--profile", if dev { "dev" } else { "release" }]);
-    maturin.args(["--auditwheel", "check", "--out"]).arg(&wheels);
-    // maturin looks at the module alone, and checks that it needs nothing newer.
-    let (major, minor) = needs.glibc().max(MIN_GLIBC);
-    maturin.arg("--compatibility").arg(format!("manylinux_{major}_{minor}"));
-    // The module needs no particular interpreter, but maturin looks for one.
-    maturin.arg("--interpreter").arg(tools.join("python"));
-    maturin.current_dir(workspace::root().join("crates/roce-python"));
-    succeed(&mut maturin)?;
-    let mut found = fs::read_dir(&wheels)?.map(|entry| Ok(entry?.path()));
-    let wheel: Result<PathBuf> = found.next().ok_or("maturin wrote no wheel")?;
-    let wheel = wheel?;
-    let verdict = succeed(Command::new(tools.join("auditwheel")).arg("show").arg(&wheel))?;
-    println!("{}", verdict.trim());
-    Ok(wheel)
+/// A wheel.
+#[derive(Debug)]
+pub(super) struct Wheel {
+    pub(super) file: PathBuf,
+    pub(super) architecture: Architecture,
+}
+
+impl Wheel {
+    /// Builds the wheel of an installation, below `folder`. Unless the installation is of this machine alone, the
+    /// wheel is for the glibc of releases.
+    ///
+    /// # Errors
+    /// If a tool cannot be installed, the module does not compile, or the wheel needs more than its platform has.
+    pub(super) fn build(
+        installation: &Installation,
+        is_of_this_machine: bool,
+        folder: &Path,
+    ) -> Result<Self> {
+        let architecture = installation.architecture();
+        let tools = tools()?;
+        lay_out(installation, &workspace::target().join("wheel/roce.data"))?;
+        let wheels = folder.join("wheel");
+        let mut maturin = Command::new(tools.join("maturin"));
+        maturin.args(["build", "--quiet", "--auditwheel", "check", "--out"]).arg(&wheels);
+        let glibc = if is_of_this_machine {
+            maturin.args(["--profile", "dev"]);
+            // maturin looks at the module alone, and checks that it needs nothing newer.
+            Needs::of_all(architecture, &installation.binaries())?.glibc().max(zig::GLIBC)
+        } else {
+            host::install_standard_library(architecture.target())?;
+            zig::Zig::find_or_install()?.prepare(&mut maturin)?;
+            maturin.args(["--profile", "release", "--zig", "--target", architecture.target()]);
+            zig::GLIBC
+        };
+        let platform = Platform { glibc, architecture };
+        // No interpreter is named: the module needs none to be built, and this machine has none of arm64.
+        maturin.arg("--compatibility").arg(platform.compatibility());
+        maturin.current_dir(workspace::root().join("crates/roce-python"));
+        succeed(&mut maturin)?;
+        let version = env!("CARGO_PKG_VERSION");
+        let file = wheels.join(format!("roce-{version}-{PYTHONS}-{platform}.whl"));
+        audit(&tools, &file, platform)?;
+        Ok(Self { file, architecture })
+    }
+}
+
+/// Checks that the programs and libraries in a wheel need no more than a platform has; prints what they need.
+fn audit(tools: &Path, wheel: &Path, platform: Platform) -> Result<()> {
+    let mut auditwheel = Command::new(tools.join("auditwheel"));
+    let verdict = succeed(auditwheel.args(["show", "--json"]).arg(wheel))?;
+    let verdict: Value = serde_json::from_str(&verdict)?;
+    let found = verdict["overall_tag"].as_str().unwrap_or_default();
+    platform.check(found)?;
+    println!("   ok auditwheel: {found}: {}", wheel.display());
+    Ok(())
 }
 
 /// Returns the folder of the programs in a virtual environment with the tools; makes it if there is none.
