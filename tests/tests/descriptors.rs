@@ -184,5 +184,8 @@ fn a_program_that_sleeps_on_a_descriptor_uses_no_cpu_nor_does_its_driver_thread(
         println!("{used:?} of CPU in an idle second");
         used
     });
-    assert!(seconds.any(|used| used <= MAX_IDLE_CPU), "more than {MAX_IDLE_CPU:?} in each of three");
+    assert!(
+        seconds.any(|used| used <= MAX_IDLE_CPU),
+        "more than {MAX_IDLE_CPU:?} in each of three"
+    );
 }
