@@ -41,5 +41,5 @@ pub use host::Host;
 pub use ipnet::IpNet;
 pub use listening::{has_abstract_socket, is_listening};
 pub use switch::Switch;
-pub use user::enter_user_namespace_if_needed;
+pub use user::{enter_user_namespace_if_needed, is_in_user_namespace};
 pub use virtual_network::{Link, VirtualNetwork};

@@ -57,6 +57,17 @@ pub fn enter_user_namespace_if_needed() -> Result<(), NetnsError> {
     Err(NetnsError::NotAllowed { doing: ENTERING, source })
 }
 
+/// Returns true if this process may not do what only the initial user namespace permits, such as loading
+/// programs into the kernel, whatever capabilities it has: it is in another one.
+pub fn is_in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let mut numbers = map.split_whitespace();
+    // All users, each as itself.
+    !(numbers.next() == Some("0")
+        && numbers.next() == Some("0")
+        && numbers.next() == Some("4294967295"))
+}
+
 /// Returns advice on the settings that deny network namespaces to this user.
 pub(crate) fn advice() -> String {
     let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
