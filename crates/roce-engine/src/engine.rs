@@ -22,6 +22,7 @@ mod transmit_queues;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use roce_io::FrameDevice;
@@ -471,6 +472,11 @@ impl<C: Consumer> Engine<C> {
     /// Sets the MTU of the interface in bytes.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.wire.set_mtu(mtu);
+    }
+
+    /// Sets the addresses of the interface.
+    pub fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.wire.set_addresses(addresses);
     }
 
     /// Returns the descriptors that are readable when frames have arrived.

@@ -55,7 +55,7 @@ impl<D: FrameDevice> FrameDevice for CountingDevice<D> {
         })
     }
     forward!(self, self.inner; may_receive, has_unsent, capabilities, wait_fds, wake_at,
-        set_filter, set_mtu);
+        set_filter, set_mtu, set_addresses);
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.inner.counters();
         let Self { received, sent, .. } = self;

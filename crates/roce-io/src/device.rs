@@ -1,6 +1,6 @@
 //! The interface between this crate's devices and their callers.
 
-use std::{fmt, io, os::fd::BorrowedFd, time::Instant};
+use std::{fmt, io, net::IpAddr, os::fd::BorrowedFd, time::Instant};
 
 use crate::Filter;
 
@@ -80,6 +80,9 @@ pub trait FrameDevice: Send {
     /// caller monitors the interface, so the device does not query the kernel.
     fn set_mtu(&mut self, _mtu: usize) {}
 
+    /// Tells which addresses the interface has now. Devices that receive frames to any address ignore it.
+    fn set_addresses(&mut self, _addresses: &[IpAddr]) {}
+
     /// Records a packet that a device around this one loses, or has received and passes on with its
     /// faults. An empty comment is none. Devices that do not record packets ignore it.
     fn record(&mut self, _direction: Direction, _packet: &[u8], _comment: &str) {}
@@ -138,6 +141,11 @@ macro_rules! forward {
             $inner.set_mtu(mtu);
         }
     };
+    (@set_addresses $self:ident, $inner:expr) => {
+        fn set_addresses(&mut $self, addresses: &[std::net::IpAddr]) {
+            $inner.set_addresses(addresses);
+        }
+    };
     (@counters $self:ident, $inner:expr) => {
         fn counters(&$self) -> Vec<(&'static str, u64)> {
             $inner.counters()
@@ -170,7 +178,7 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
         (**self).abandon_held();
     }
     forward!(self, **self; may_receive, has_unsent, capabilities, wait_fds, wake_at, set_filter,
-        set_mtu, counters);
+        set_mtu, set_addresses, counters);
 }
 
 /// A frame that arrived, lent for the duration of one call.

@@ -276,7 +276,7 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
         [self.inbound.next_due(), outbound, self.inner.wake_at()].into_iter().flatten().min()
     }
 
-    forward!(self, self.inner; capabilities, wait_fds, set_filter, set_mtu);
+    forward!(self, self.inner; capabilities, wait_fds, set_filter, set_mtu, set_addresses);
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.inner.counters();

@@ -137,6 +137,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
     }
 
     forward!(self, self.inner; has_unsent, capabilities, wait_fds, wake_at, set_filter, set_mtu,
+        set_addresses,
         counters);
 }
 

@@ -189,6 +189,9 @@ impl PortChange {
         if before.mac != next.mac {
             engine.paths.set_source_mac(next.mac);
         }
+        if before.addresses != next.addresses {
+            engine.set_addresses(&next.addresses);
+        }
         engine.gids.update(next.mac, &next.addresses)
     }
 
