@@ -38,6 +38,9 @@ pub enum OpenError {
         /// The interface.
         name: String,
     },
+    /// The process may not use AF_XDP, which was demanded.
+    #[error(transparent)]
+    Xdp(XdpError),
     /// UDP port 4791 is taken.
     #[error(transparent)]
     Port(PortError),
@@ -59,6 +62,58 @@ pub enum OpenError {
         what: &'static str,
     },
     /// A system call failed.
+    #[error("{step} on interface {name} failed: {source}")]
+    Os {
+        /// The interface.
+        name: String,
+        /// The failed step.
+        step: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+/// An interface cannot be used by AF_XDP sockets.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum XdpError {
+    /// The process may not load a program, or make a socket.
+    #[error(
+        "AF_XDP on {name} needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW outside of user namespaces: run as \
+         root, give them to the program (setcap cap_bpf,cap_net_admin,cap_net_raw+ep PROGRAM), or use the \
+         back end af-packet, which needs CAP_NET_RAW only"
+    )]
+    NotPermitted {
+        /// The interface.
+        name: String,
+    },
+    /// Another program is attached to the interface, or another socket has its receive queue.
+    #[error(
+        "another process has an XDP program or an AF_XDP socket on {name}: one process uses AF_XDP on an \
+         interface at a time"
+    )]
+    Busy {
+        /// The interface.
+        name: String,
+    },
+    /// The memory for frames is above a limit.
+    #[error(
+        "AF_XDP on {name} needs {mebibytes} MiB of locked memory: raise its limit (ulimit -l), or give the \
+         program CAP_IPC_LOCK"
+    )]
+    LockedMemory {
+        /// The interface.
+        name: String,
+        /// What is needed.
+        mebibytes: usize,
+    },
+    /// There is nothing to gain.
+    #[error("{name} is the loopback, which carries packet trains whole")]
+    Loopback {
+        /// The interface.
+        name: String,
+    },
+    /// The kernel or the driver lacks what is needed.
     #[error("{step} on interface {name} failed: {source}")]
     Os {
         /// The interface.

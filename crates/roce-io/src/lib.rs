@@ -2,8 +2,8 @@
 //!
 //! This crate moves whole Ethernet frames. Of RoCE it knows the UDP port and the offset of the
 //! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames; [`AfPacket`] is
-//! the device over a Linux packet socket, [`UdpSockets`] that over UDP sockets, [`memory_pair`] makes two
-//! devices connected through memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
+//! the device over a Linux packet socket, [`XdpSocket`] that over AF_XDP sockets, [`UdpSockets`] that over UDP
+//! sockets, [`memory_pair`] makes two devices connected through memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
 //! [`FaultInjector`], [`CountingDevice`].
 //!
 //! One frame may hold a *packet train*: UDP datagrams of equal payload length (the last may be
@@ -46,13 +46,14 @@ mod stall;
 mod sys;
 mod udp_sockets;
 mod vnet_hdr;
+mod xdp_socket;
 
 pub use af_packet::{
     AfPacket, AfPacketConfig, GsoMode, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
 };
 pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
-pub use error::{DeviceError, OpenError, PortError};
+pub use error::{DeviceError, OpenError, PortError, XdpError};
 pub use fault_injector::{
     FaultConfig, FaultEvent, FaultInjector, FaultLog, FaultRates, FaultScript, FaultTextError,
 };
@@ -68,3 +69,4 @@ pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};
 pub use sys::prefetch::prefetch;
 pub use udp_sockets::{OtherIdentifications, UdpSenders, UdpSockets, UdpSocketsConfig};
+pub use xdp_socket::{RefusedByXdp, XdpConfig, XdpSocket};

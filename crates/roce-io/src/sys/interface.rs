@@ -60,6 +60,17 @@ pub(crate) fn speed(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<u32>> {
     Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
 }
 
+/// Returns the number of receive queues.
+pub(crate) fn receive_queues(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: for this command SIOCETHTOOL writes an `ethtool_channels` behind `ifru_data`; `channels`
+    // has its size and lives until after the call.
+    unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    Ok(channels.receive.saturating_add(channels.combined))
+}
+
 /// Returns true if the interface's flags say that it is up and has a carrier. They lag behind a
 /// change: milliseconds on a veth, up to a second on a card. The kernel takes no lock.
 pub(crate) fn is_running(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
@@ -126,6 +137,18 @@ struct Settings {
     rest: [u8; 14],
 }
 
+/// `struct ethtool_channels`, of which only the present numbers of receive queues are read.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    limits: [u32; 4],
+    receive: u32,
+    send: u32,
+    other: u32,
+    combined: u32,
+}
+
 /// `struct ethtool_drvinfo`, of which only the driver's name is read.
 #[repr(C)]
 struct DriverInfo {
@@ -137,6 +160,7 @@ struct DriverInfo {
 const GET_SETTINGS: u32 = 1;
 const GET_DRIVER_INFO: u32 = 3;
 const GET_LINK: u32 = 10;
+const GET_CHANNELS: u32 = 0x3c;
 const GET_TX_CHECKSUM: u32 = 0x16;
 const SET_TX_CHECKSUM: u32 = 0x17;
 const SET_TSO: u32 = 0x1f;

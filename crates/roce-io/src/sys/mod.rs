@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod bpf;
 pub(crate) mod interface;
 pub(crate) mod mmsg;
 pub(crate) mod passing;
@@ -9,3 +10,4 @@ pub(crate) mod prefetch;
 pub(crate) mod ring;
 pub(crate) mod socket;
 pub(crate) mod udp;
+pub(crate) mod xsk;

@@ -99,7 +99,8 @@ pub(crate) fn bound_interface(address: &SockAddr) -> Option<u32> {
     u32::try_from(index).ok().filter(|index| *index > 0)
 }
 
-fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
+/// Sets an option, of which `value` is what the kernel's interface says.
+pub(super) fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     // SAFETY: the kernel only reads, and no further than the size given.
     let result = unsafe {
         libc::setsockopt(
@@ -108,6 +109,48 @@ fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Res
             name,
             (&raw const *value).cast(),
             mem::size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an option, of which `value` is what the kernel's interface says; more than an older kernel knows
+/// stays as it is.
+pub(super) fn get<T: Copy>(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &mut T,
+) -> io::Result<()> {
+    let mut len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes no further than the size given. Each option that is read so is plain data,
+    // for which all bytes are a value.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut *value).cast(), &raw mut len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Binds an AF_XDP socket to a receive queue of an interface.
+pub(super) fn bind_xdp(
+    fd: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+    flags: u16,
+) -> io::Result<()> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: interface,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    // SAFETY: the kernel only reads the address, and no further than its size.
+    let result = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            mem::size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,0 +1,223 @@
+//! Sends frames through an AF_XDP socket: slots are filled, shown to the kernel in batches, and kept while its
+//! queues are full, within the bounds of [`Stall`].
+
+use std::{io, os::fd::BorrowedFd, time::Instant};
+
+use crate::{
+    device::{DeviceCapabilities, TxFrame},
+    error::DeviceError,
+    stall::{Stall, Verdict},
+    sys::{self, xsk::Xsk},
+    vnet_hdr,
+};
+
+/// What was sent, and what became of the rest.
+#[derive(Debug, Default)]
+pub(super) struct Transmitter {
+    stall: Stall,
+    /// The kernel has refused frames, which wait.
+    waits: bool,
+    /// Frames that the kernel has dropped, of which the ring does not tell yet that they are taken.
+    dropped_untold: usize,
+    /// The interface was down when frames were sent last.
+    is_down: bool,
+    /// It still is, as [`flush`](Self::flush) tells.
+    down_error: Option<io::Error>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    frames: u64,
+    queue_full: u64,
+    too_long: u64,
+    refused: u64,
+    no_carrier: u64,
+    stalled: u64,
+    dropped: u64,
+    down: u64,
+    gone: u64,
+}
+
+/// Frames of a full batch: as many as the kernel sends in one call.
+const MAX_BATCH: usize = 32;
+/// Calls without a result before frames are left in the ring. The kernel tells of what it has skipped with the
+/// next call only.
+const MAX_IDLE_KICKS: u32 = 3;
+/// Calls of one flush: each takes a frame at least, or is idle.
+const MAX_KICKS: u32 = 4096;
+
+/// An interface, and any socket of its network namespace.
+pub(super) type Queried<'a> = (&'a str, BorrowedFd<'a>);
+
+impl Transmitter {
+    /// Lends free slots to `fill` until it returns `None`, none is free, the batch is full, or the frame may
+    /// not be sent.
+    pub(super) fn fill(
+        &mut self,
+        socket: &mut Xsk,
+        capabilities: &DeviceCapabilities,
+        interface: &str,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> Result<(), DeviceError> {
+        socket.reap();
+        if socket.slot().is_none() {
+            // What was taken back is in the ring until the kernel has looked at it, and told so.
+            for _ in 0..2 {
+                let _outcome = socket.kick();
+            }
+            socket.settle();
+            socket.reap();
+        }
+        for _ in 0..MAX_BATCH {
+            let Some(slot) = socket.slot() else { break };
+            let Some(tx_frame) = fill(slot) else { break };
+            if let Err(error) = vnet_hdr::check(slot, &tx_frame, capabilities, interface) {
+                match error {
+                    DeviceError::SegmentTooLong { .. } => self.counts.too_long += 1,
+                    _ => self.counts.refused += 1,
+                }
+                return Err(error);
+            }
+            if tx_frame.segment_len.is_some() {
+                // A train of one packet. No kernel completes its checksum, and RoCE needs none.
+                slot[tx_frame.headers_len - 2..tx_frame.headers_len].fill(0);
+            }
+            if self.is_down {
+                // The ring would fill with frames that are stale when the interface is up.
+                if let Err(error) = socket.kick() {
+                    self.count_lost(&error, 1);
+                    self.down_error = Some(error);
+                    continue;
+                }
+                self.is_down = false;
+            }
+            socket.push(tx_frame.len);
+        }
+        socket.publish();
+        Ok(())
+    }
+
+    /// Makes the kernel send what is in the ring; returns how many frames it took.
+    pub(super) fn flush(
+        &mut self,
+        socket: &mut Xsk,
+        interface: Queried<'_>,
+        clock: fn() -> Instant,
+    ) -> io::Result<usize> {
+        let (mut sent, mut idle) = (0, 0);
+        self.waits = false;
+        if let Some(error) = self.down_error.take() {
+            return Err(error);
+        }
+        for _ in 0..MAX_KICKS {
+            if socket.unsent() == 0 || socket.is_zero_copy() && !socket.needs_kick() {
+                break;
+            }
+            let outcome = socket.kick();
+            let taken = socket.settle();
+            if taken > 0 {
+                sent += taken;
+                self.counts.frames += taken as u64;
+                self.dropped_untold = 0;
+                self.stall.on_taken();
+            }
+            socket.reap();
+            match outcome {
+                Ok(()) if socket.is_zero_copy() => break,
+                Ok(()) => {}
+                Err(error) => match error.raw_os_error() {
+                    // It took one, and dropped it: the interface has no carrier, or no room.
+                    Some(libc::EBUSY) => {
+                        self.dropped_untold += usize::from(taken == 0);
+                        if is_running(interface) {
+                            self.counts.dropped += 1;
+                            continue;
+                        }
+                        self.counts.no_carrier += 1 + self.take_back(socket);
+                        break;
+                    }
+                    // EAGAIN: a batch is over, or the socket's buffer is full.
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        let left = self.take_back(socket);
+                        self.count_lost(&error, left);
+                        self.is_down = true;
+                        return Err(error);
+                    }
+                    _ => {
+                        self.counts.refused += self.take_back(socket);
+                        return Err(error);
+                    }
+                },
+            }
+            idle = if taken > 0 { 0 } else { idle + 1 };
+            if idle >= MAX_IDLE_KICKS {
+                self.counts.queue_full += 1;
+                self.on_queue_full(socket, interface, clock());
+                break;
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Keeps or drops the frames that the kernel does not take.
+    fn on_queue_full(&mut self, socket: &mut Xsk, interface: Queried<'_>, now: Instant) {
+        match self.stall.on_refused(now, is_running(interface)) {
+            Verdict::Keep => self.waits = true,
+            Verdict::DropWithoutCarrier => self.counts.no_carrier += self.take_back(socket),
+            Verdict::DropStalled => self.counts.stalled += self.take_back(socket),
+        }
+    }
+
+    /// Takes back what the kernel has not taken.
+    fn take_back(&mut self, socket: &mut Xsk) -> u64 {
+        socket.take_back(self.dropped_untold) as u64
+    }
+
+    fn count_lost(&mut self, error: &io::Error, frames: u64) {
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => self.counts.down += frames,
+            _ => self.counts.gone += frames,
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.waits
+    }
+
+    /// Returns when to offer refused frames again.
+    pub(super) fn next_attempt(&self) -> Option<Instant> {
+        self.stall.next_attempt().filter(|_| self.has_unsent())
+    }
+
+    pub(super) fn counters(&self) -> [(&'static str, u64); 9] {
+        let Counts {
+            frames,
+            queue_full,
+            too_long,
+            refused,
+            no_carrier,
+            stalled,
+            dropped,
+            down,
+            gone,
+        } = self.counts;
+        [
+            ("xdp_sent_frames", frames),
+            ("socket_sent_queue_full", queue_full),
+            ("socket_sent_too_long", too_long),
+            ("socket_sent_refused", refused),
+            ("socket_sent_no_carrier", no_carrier),
+            ("socket_sent_stalled", stalled),
+            ("socket_sent_dropped", dropped),
+            ("socket_sent_down", down),
+            ("socket_sent_gone", gone),
+        ]
+    }
+}
+
+/// Returns true unless the flags of an interface say that it has no carrier.
+fn is_running((name, any_socket): Queried<'_>) -> bool {
+    sys::interface::is_running(any_socket, name).unwrap_or(true)
+}
