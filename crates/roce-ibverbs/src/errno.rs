@@ -50,7 +50,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::JoinGroup { source, .. } => source.raw_os_error().unwrap_or(EIO),
         Error::System(error) => error.raw_os_error().unwrap_or(EIO),
         Error::Register { source, .. } => source.raw_os_error().unwrap_or(EFAULT),
-        Error::Open(OpenError::NotPermitted { .. }) => EPERM,
+        Error::Open(OpenError::NotPermitted { .. } | OpenError::Xdp(_)) => EPERM,
         Error::Open(_) => ENODEV,
         Error::Port(_) => EADDRINUSE,
         Error::OpenedDifferently { .. } | Error::WindowsBound { .. } => EBUSY,

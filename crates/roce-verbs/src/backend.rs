@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use roce_io::{
     AfPacketConfig, CountingDevice, FrameDevice, InterfaceInfo, OpenError, OtherIdentifications,
-    UdpSenders, UdpSockets, UdpSocketsConfig,
+    UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
 };
 
 use crate::idle_sockets::ReusedSocket;
@@ -13,11 +13,18 @@ use crate::idle_sockets::ReusedSocket;
 /// The way in which a device sends and receives packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// [`AfPacket`](Self::AfPacket) where CAP_NET_RAW permits it, else [`Udp`](Self::Udp).
+    /// [`AfPacket`](Self::AfPacket) where CAP_NET_RAW permits it, else [`Udp`](Self::Udp). Never
+    /// [`AfXdp`](Self::AfXdp), which is slower where packet trains pass, and which changes how an interface
+    /// works for all its users.
     #[default]
     Auto,
     /// Packet sockets, with rings: whole frames, and the fastest. They need CAP_NET_RAW.
     AfPacket,
+    /// AF_XDP sockets, which a program at the interface gives the packets of this process: see
+    /// [`roce_io::XdpSocket`]. They need CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and an interface that no
+    /// other process uses so; otherwise it becomes [`AfPacket`](Self::AfPacket), as
+    /// [`Device::backend_refusal`](crate::Device::backend_refusal) tells.
+    AfXdp,
     /// UDP sockets, which need no privilege. All processes of a host that use them have one user, pauses of
     /// the link are not seen, and latency is higher: see [`roce_io::UdpSockets`].
     Udp,
@@ -25,17 +32,18 @@ pub enum Backend {
 
 /// A word names no back end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is no back end; use auto, af-packet or udp")]
+#[error("{word:?} is no back end; use auto, af-packet, af-xdp or udp")]
 pub struct UnknownBackend {
     word: String,
 }
 
 impl Backend {
-    /// Returns its name: `auto`, `af-packet` or `udp`.
+    /// Returns its name: `auto`, `af-packet`, `af-xdp` or `udp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::AfPacket => "af-packet",
+            Self::AfXdp => "af-xdp",
             Self::Udp => "udp",
         }
     }
@@ -51,7 +59,7 @@ impl FromStr for Backend {
     type Err = UnknownBackend;
 
     fn from_str(word: &str) -> Result<Self, UnknownBackend> {
-        let all = [Self::Auto, Self::AfPacket, Self::Udp];
+        let all = [Self::Auto, Self::AfPacket, Self::AfXdp, Self::Udp];
         let found = all.into_iter().find(|backend| backend.name() == word);
         found.ok_or_else(|| UnknownBackend { word: word.to_owned() })
     }
@@ -66,9 +74,19 @@ pub(crate) struct Opened {
 /// Opens the devices of one engine.
 #[derive(Debug)]
 pub(crate) struct Opener {
-    /// `None`: packet sockets.
-    senders: Option<UdpSenders>,
+    kind: Kind,
     other_identifications: OtherIdentifications,
+    /// Why the device has another back end than was asked for.
+    refusal: Option<String>,
+}
+
+/// What the devices of an engine are, as far as they share anything.
+#[derive(Debug)]
+enum Kind {
+    Packet,
+    /// That of the interface; `lo` has a packet socket.
+    Xdp,
+    Udp(UdpSenders),
 }
 
 /// Bytes of send buffer of each UDP socket to request.
@@ -81,11 +99,15 @@ impl Opener {
         other_identifications: OtherIdentifications,
         config: &AfPacketConfig,
     ) -> Result<(Self, Opened), OpenError> {
-        let packet = Self { senders: None, other_identifications };
+        let mut this = Self { kind: Kind::Packet, other_identifications, refusal: None };
+        if backend == Backend::AfXdp {
+            let opened = this.open_xdp(config)?;
+            return Ok((this, opened));
+        }
         if backend != Backend::Udp {
-            match packet.open_next(config) {
+            match this.open_next(config) {
                 Err(OpenError::NotPermitted { .. }) if backend == Backend::Auto => {}
-                opened => return Ok((packet, opened?)),
+                opened => return Ok((this, opened?)),
             }
         }
         let senders = UdpSenders::open(SEND_BUFFER_LEN).map_err(|source| OpenError::Os {
@@ -93,14 +115,36 @@ impl Opener {
             step: "opening UDP sockets",
             source,
         })?;
-        let udp = Self { senders: Some(senders), ..packet };
-        let opened = udp.open_next(config)?;
-        Ok((udp, opened))
+        this.kind = Kind::Udp(senders);
+        let opened = this.open_next(config)?;
+        Ok((this, opened))
+    }
+
+    /// Opens an interface by AF_XDP sockets, or by a packet socket where they are not to be had.
+    fn open_xdp(&mut self, config: &AfPacketConfig) -> Result<Opened, OpenError> {
+        let packet = ReusedSocket::open(config)?;
+        let interface = packet.interface().clone();
+        let xdp = XdpConfig { filter: config.filter.clone(), ..XdpConfig::default() };
+        let device: Box<dyn FrameDevice> = match XdpSocket::around(packet, &interface, &xdp) {
+            Ok(device) => {
+                self.kind = Kind::Xdp;
+                Box::new(CountingDevice::new(device))
+            }
+            Err(refused) => match refused.error {
+                error @ XdpError::NotPermitted { .. } => return Err(OpenError::Xdp(error)),
+                error => {
+                    tracing::warn!("packets travel by packet sockets, not by AF_XDP: {error}");
+                    self.refusal = Some(error.to_string());
+                    Box::new(CountingDevice::new(refused.device))
+                }
+            },
+        };
+        Ok(Opened { device, interface })
     }
 
     /// Opens another interface.
     pub(crate) fn open_next(&self, config: &AfPacketConfig) -> Result<Opened, OpenError> {
-        let Some(senders) = &self.senders else {
+        let Kind::Udp(senders) = &self.kind else {
             let device = ReusedSocket::open(config)?;
             let interface = device.interface().clone();
             return Ok(Opened { device: Box::new(CountingDevice::new(device)), interface });
@@ -115,14 +159,26 @@ impl Opener {
         Ok(Opened { device: Box::new(CountingDevice::new(device)), interface })
     }
 
-    /// Returns the back end, which is not [`Backend::Auto`].
+    /// Returns the back end of the interface, which is not [`Backend::Auto`].
     pub(crate) fn backend(&self) -> Backend {
-        if self.senders.is_some() { Backend::Udp } else { Backend::AfPacket }
+        match self.kind {
+            Kind::Packet => Backend::AfPacket,
+            Kind::Xdp => Backend::AfXdp,
+            Kind::Udp(_) => Backend::Udp,
+        }
+    }
+
+    /// Returns why the interface does not have the back end that was named.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// Returns the source ports that frames may have; none: any.
     pub(crate) fn source_ports(&self) -> Vec<u16> {
-        self.senders.as_ref().map(UdpSenders::ports).unwrap_or_default()
+        match &self.kind {
+            Kind::Udp(senders) => senders.ports(),
+            Kind::Packet | Kind::Xdp => Vec::new(),
+        }
     }
 }
 
@@ -132,10 +188,10 @@ mod tests {
 
     #[test]
     fn a_back_end_is_parsed_by_its_name() {
-        for backend in [Backend::Auto, Backend::AfPacket, Backend::Udp] {
+        for backend in [Backend::Auto, Backend::AfPacket, Backend::AfXdp, Backend::Udp] {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         let error = "sockets".parse::<Backend>().unwrap_err().to_string();
-        assert_eq!(error, r#""sockets" is no back end; use auto, af-packet or udp"#);
+        assert_eq!(error, r#""sockets" is no back end; use auto, af-packet, af-xdp or udp"#);
     }
 }

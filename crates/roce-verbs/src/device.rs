@@ -239,6 +239,12 @@ impl Device {
         self.driver().device().backend
     }
 
+    /// Returns why the device has another back end than [`DeviceConfig::backend`] names, in a line; `None` if
+    /// it has that one, or if [`Backend::Auto`] left the choice to the device.
+    pub fn backend_refusal(&self) -> Option<&str> {
+        self.driver().device().backend_refusal.as_deref()
+    }
+
     /// Returns the present attributes of the port.
     ///
     /// # Errors

@@ -19,6 +19,8 @@ pub(crate) struct DeviceState {
     pub(crate) next_handle: AtomicU32,
     pub(crate) observer: TraceObserver,
     pub(crate) backend: Backend,
+    /// Why it is not the one that was named.
+    pub(crate) backend_refusal: Option<String>,
     /// `None` where UDP sockets have the port.
     pub(crate) _port_holder: Option<PortReservation>,
 }

@@ -136,7 +136,7 @@ pub use verb_faults::InjectedError;
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, OtherIdentifications,
-    PortError, ReceiveMode,
+    PortError, ReceiveMode, XdpError,
 };
 pub use roce_transport::congestion::{
     CongestionAlgorithm, CongestionConfig, CongestionTextError, DcqcnParameters,

@@ -34,7 +34,8 @@ pub(super) fn open_driver(
     let limit = if is_alone { 1 } else { config.shards };
     let observer = TraceObserver::new(config.trace.clone());
     let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
-    let (mut engine, found, backend) = open_engine(interface, 0, &wrapping, &observer)?;
+    let OpenedEngine { mut engine, interface: found, backend, backend_refusal } =
+        open_engine(interface, 0, &wrapping, &observer)?;
     if let Some(faults) = &verb_faults {
         faults.count_openings(&mut engine);
         engine.consumer.verb_faults = Some(faults.clone());
@@ -43,11 +44,16 @@ pub(super) fn open_driver(
     let port_reservation = match backend {
         Backend::Udp => None,
         _ => Some(PortReservation::bind(&PortReservationConfig {
-            whole_trains: found.kind.segments_in_software(),
+            whole_trains: carries_trains(&found, backend),
             ..PortReservationConfig::default()
         })?),
     };
-    let of_further = DeviceConfig { backend, ..config.clone() };
+    // The AF_XDP sockets of an interface belong to one shard; what is for others takes the way through the
+    // kernel.
+    let of_further = DeviceConfig {
+        backend: if backend == Backend::AfXdp { Backend::AfPacket } else { backend },
+        ..config.clone()
+    };
     let opener = opener_of_further(found.index, of_further, &observer);
     let port = Port::of(&found);
     let device = DeviceState {
@@ -58,6 +64,7 @@ pub(super) fn open_driver(
         next_handle: AtomicU32::new(1),
         observer,
         backend,
+        backend_refusal,
         _port_holder: port_reservation,
     };
     Driver::new(engine, port, device, limit, opener)
@@ -70,17 +77,30 @@ fn opener_of_further(index: u32, config: DeviceConfig, observer: &TraceObserver)
         let found = interfaces()?.into_iter().find(|candidate| candidate.index == index);
         let name = found.map(|found| found.name).unwrap_or_default();
         let wrapping = Wrapping { config: &config, capture: None, script: None };
-        open_engine(&name, shard, &wrapping, &observer).map(|(engine, ..)| engine)
+        open_engine(&name, shard, &wrapping, &observer).map(|opened| opened.engine)
     })
 }
 
-/// Opens the sockets of a shard, and makes its engine. Returns the interface and the back end, too.
+/// An engine, and what it was opened on.
+struct OpenedEngine {
+    engine: Engine,
+    interface: InterfaceInfo,
+    backend: Backend,
+    backend_refusal: Option<String>,
+}
+
+/// Returns true if packet trains pass whole, or cost nothing.
+fn carries_trains(interface: &InterfaceInfo, backend: Backend) -> bool {
+    interface.kind.segments_in_software() && backend != Backend::AfXdp
+}
+
+/// Opens the sockets of a shard, and makes its engine.
 fn open_engine(
     interface: &str,
     shard: usize,
     wrapping: &Wrapping<'_>,
     observer: &TraceObserver,
-) -> Result<(Engine, InterfaceInfo, Backend), Error> {
+) -> Result<OpenedEngine, Error> {
     let config = wrapping.config;
     // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
@@ -118,7 +138,7 @@ fn open_engine(
     if let Some(bits_per_sec) = link_rate {
         behaviour.congestion.line_rate = bits_per_sec.max(1);
     }
-    if !found.kind.segments_in_software() {
+    if !carries_trains(&found, opener.backend()) {
         // Every packet is a frame of its own, and the peer may be a network card, which has no ring
         // that fills: the peer window may grow further.
         behaviour.peer_window.initial_frames = behaviour.window.initial_packets;
@@ -137,5 +157,6 @@ fn open_engine(
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
     let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
     engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
-    Ok((engine, found, opener.backend()))
+    let (backend, backend_refusal) = (opener.backend(), opener.refusal().map(str::to_owned));
+    Ok(OpenedEngine { engine, interface: found, backend, backend_refusal })
 }
