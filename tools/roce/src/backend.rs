@@ -9,8 +9,9 @@ use crate::error::{CliError, Result};
 /// The option that chooses how packets are sent and received.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct BackendOption {
-    /// How packets travel: auto, af-packet (needs CAP_NET_RAW) or udp (needs no privileges)
-    /// [default: ROCE_BACKEND, else auto]
+    /// How packets travel: auto, af-packet (needs CAP_NET_RAW), af-xdp (needs CAP_BPF,
+    /// CAP_NET_ADMIN and CAP_NET_RAW) or udp (needs no privileges) [default: ROCE_BACKEND, else
+    /// auto]
     #[arg(long, value_name = "WHAT")]
     backend: Option<Backend>,
 }
@@ -45,7 +46,10 @@ pub(crate) fn tell(choice: Backend, device: &Device) {
 /// What is wrong with the environment.
 pub(crate) fn of_devices() -> Result<(Backend, &'static str)> {
     Ok(match environment::backend().map_err(CliError::new)? {
-        Backend::Auto if has_packet_sockets() => (Backend::AfPacket, "CAP_NET_RAW permits it"),
+        Backend::Auto if has_packet_sockets() => (
+            Backend::AfPacket,
+            "CAP_NET_RAW permits it; af-xdp, which carries no packet trains, is used only where it is named",
+        ),
         Backend::Auto => (Backend::Udp, "CAP_NET_RAW is missing"),
         named => (named, "ROCE_BACKEND names it"),
     })
@@ -54,4 +58,13 @@ pub(crate) fn of_devices() -> Result<(Backend, &'static str)> {
 /// Returns true if this process may have packet sockets, and give them to its program.
 pub(crate) fn has_packet_sockets() -> bool {
     capabilities(None).is_ok_and(|own| own.permitted.contains(CapabilitySet::NET_RAW))
+}
+
+/// The capabilities that AF_XDP needs.
+pub(crate) const OF_XDP: CapabilitySet =
+    CapabilitySet::BPF.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::NET_RAW);
+
+/// Returns true if this process may use AF_XDP, and let its program do so, as far as capabilities tell.
+pub(crate) fn has_xdp() -> bool {
+    capabilities(None).is_ok_and(|own| own.permitted.contains(OF_XDP))
 }

@@ -373,11 +373,12 @@ impl Options {
     }
 
     /// Returns how devices are opened that tell peers of processes which have died. Their packets are
-    /// recorded as those of the program, but meet no faults: rules count those of the program.
+    /// recorded as those of the program, but meet no faults: rules count those of the program. They take no
+    /// interface from another process that uses AF_XDP.
     fn orphan_config(&self, backend: Backend) -> Result<DeviceConfig> {
         let capture = self.pcap.as_ref().map(std::path::absolute).transpose()?;
         Ok(DeviceConfig {
-            backend,
+            backend: if backend == Backend::AfXdp { Backend::AfPacket } else { backend },
             capture,
             peers: if self.is_rank() { PeersInRun::All } else { PeersInRun::ThisHost },
             capture_at_receiver: self.is_rank() && self.switch.switch.is_some(),

@@ -1,4 +1,4 @@
-//! The capability to open packet sockets.
+//! The capabilities to open packet sockets and AF_XDP sockets.
 
 use std::env;
 use std::fs;
@@ -10,9 +10,9 @@ use rustix::thread::{
     set_capabilities,
 };
 
-use roce_verbs::Backend;
+use roce_verbs::{Backend, environment};
 
-use crate::backend::{FALLBACK, has_packet_sockets};
+use crate::backend::{FALLBACK, OF_XDP, has_packet_sockets, has_xdp};
 use crate::error::{CliError, Result};
 
 /// Returns the back end of a program for this choice, which is not [`Backend::Auto`]; tells on standard
@@ -21,6 +21,13 @@ use crate::error::{CliError, Result};
 pub(crate) fn choose(choice: Backend) -> Result<Backend> {
     match choice {
         Backend::Udp => return Ok(Backend::Udp),
+        Backend::AfXdp if has_xdp() => return Ok(Backend::AfXdp),
+        Backend::AfXdp => {
+            return Err(CliError::new(
+                "AF_XDP needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, of which this process lacks some: run \
+                 it as root, or use another --backend",
+            ));
+        }
         _ if has_packet_sockets() => return Ok(Backend::AfPacket),
         Backend::Auto => {
             eprintln!("roce: {FALLBACK}");
@@ -95,19 +102,23 @@ fn may_have_private_hosts() -> bool {
         && unshare(CloneFlags::CLONE_NEWNET).is_ok()
 }
 
-/// Keeps CAP_NET_RAW for the program that this process becomes, also if its user is not root. A
-/// program whose file has capabilities would ignore the variables of the loader; an ambient
-/// capability leaves them in force.
+/// Keeps what the back end needs, CAP_NET_RAW or those of AF_XDP, for the program that this process becomes,
+/// also if its user is not root. A program whose file has capabilities would ignore the variables of the
+/// loader; an ambient capability leaves them in force.
 pub(crate) fn keep() {
+    let needed = match environment::backend() {
+        Ok(Backend::AfXdp) => OF_XDP,
+        _ => CapabilitySet::NET_RAW,
+    };
     let raise = || {
         let mut own = capabilities(None)?;
-        if !own.permitted.contains(CapabilitySet::NET_RAW) {
+        if !own.permitted.contains(needed) {
             return Ok(());
         }
-        own.inheritable |= CapabilitySet::NET_RAW;
+        own.inheritable |= needed;
         let CapabilitySets { effective, permitted, inheritable } = own;
         set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
-        configure_capability_in_ambient_set(CapabilitySet::NET_RAW, true)
+        needed.iter().try_for_each(|one| configure_capability_in_ambient_set(one, true))
     };
     // Root has the capability without this; without it the library says what is missing.
     let _: rustix::io::Result<()> = raise();
