@@ -7,6 +7,7 @@ pub mod ip;
 pub mod outage;
 pub mod ranks;
 pub mod raw_sender;
+pub mod services;
 pub mod soak;
 pub mod switched_network;
 pub mod verbs_program;

@@ -4,92 +4,13 @@ use std::process::{Command, Stdio};
 
 use roce_netns::Host;
 use roce_test_macros::tier1;
-use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
 use roce_tests::echo::Echo;
-use roce_tests::fixtures::{Cable, TestDevice, connect, contents, every_right, pattern};
+use roce_tests::fixtures::{Cable, TestDevice};
+use roce_tests::services::{Caller, by, datagrams, over, reliable, unreliable};
 use roce_verbs::{
-    Backend, Completion, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error,
-    FaultConfig, MemoryRegion, OpenError, OtherIdentifications, QueuePair, RecvWr, RemoteAddr,
-    SendOperation, SendWr, Service, exchange,
+    Backend, Device, DeviceConfig, Error, FaultConfig, OpenError, OtherIdentifications,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-
-const LEN: usize = 300_000;
-
-fn by(backend: Backend) -> DeviceConfig {
-    DeviceConfig { backend, ..DeviceConfig::default() }
-}
-
-fn succeeded(completion: Completion) -> Completion {
-    assert_eq!(completion.status, CompletionStatus::Success, "{completion:?}");
-    completion
-}
-
-fn over(gid: u8) -> ConnectOptions {
-    ConnectOptions { gid_index: Some(gid), ..ConnectOptions::default() }
-}
-
-/// A SEND, a WRITE, a READ and an atomic of a reliable connection.
-fn reliable(left: &TestDevice, right: &TestDevice, options: &ConnectOptions) {
-    let (here, there) = connect(left, right, options);
-    let (ours, theirs) = (left.region(LEN, 1), right.region(LEN, 2));
-    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
-    for len in [1, 4096, LEN] {
-        let data = || [ours.sge(..len).unwrap()];
-        for (number, operation) in
-            [SendOperation::send(), SendOperation::write(remote), SendOperation::read(remote)]
-                .into_iter()
-                .enumerate()
-        {
-            let message = pattern(len, number as u8 + 3);
-            let is_read = number == 2;
-            let (from, to) = if is_read { (&theirs, &ours) } else { (&ours, &theirs) };
-            from.write(0, &message).unwrap();
-            to.write(0, &vec![0; len]).unwrap();
-            if number == 0 {
-                there.post_recv([RecvWr::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
-            }
-            here.post_send([SendWr::new(2, operation, data()).signaled()]).unwrap();
-            succeeded(left.completion());
-            if number == 0 {
-                succeeded(right.completion());
-            }
-            assert!(contents(to)[..len] == message, "operation {number} of {len} bytes");
-        }
-    }
-    theirs.write(0, &40_u64.to_ne_bytes()).unwrap();
-    let add = SendOperation::FetchAdd { remote, add: 2 };
-    here.post_send([SendWr::new(3, add, [ours.sge(..8).unwrap()]).signaled()]).unwrap();
-    succeeded(left.completion());
-    assert_eq!((ours.load_u64(0).unwrap(), theirs.load_u64(0).unwrap()), (40, 42));
-}
-
-fn unreliable(left: &TestDevice, right: &TestDevice, options: &ConnectOptions) {
-    let [here, there] = [left, right]
-        .map(|end| end.pd.queue_pair(&end.cq, &end.cq).service(Service::Uc).build().unwrap());
-    let dests = [&here, &there].map(|qp| qp.dest(options.gid_index).unwrap());
-    here.connect(&dests[1], options).unwrap();
-    there.connect(&dests[0], options).unwrap();
-    let (ours, theirs) = (left.region(50_000, 5), right.region(50_000, 6));
-    there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
-    let work = SendWr::new(2, SendOperation::send(), [ours.sge(..).unwrap()]);
-    here.post_send([work.signaled()]).unwrap();
-    succeeded(left.completion());
-    succeeded(right.completion());
-    assert!(contents(&theirs) == contents(&ours));
-}
-
-fn datagrams(left: &TestDevice, right: &TestDevice, address: &str) {
-    let (here, there) = (DatagramEnd::new(left, 1), DatagramEnd::new(right, 1));
-    there.post_receive(0);
-    let ah = address_handle(left, address, None);
-    let work = SendWr::inline(7, SendOperation::send(), b"a datagram");
-    here.qp.post_send_to([work], &ah, there.qp.number(), Q_KEY).unwrap();
-    let received = succeeded(right.completion());
-    assert_eq!(there.contents(0, &received), b"a datagram");
-    let back = right.pd.create_ah_from_completion(&received, &there.grh(0)).unwrap();
-    assert_eq!(back.local().to_string(), address);
-}
 
 #[tier1]
 fn back_ends_exchange_messages_of_all_services_in_trains_over_ipv4_and_ipv6() {
@@ -136,37 +57,6 @@ fn losses_and_damage_reach_no_memory_and_no_application() {
         }
         let dropped = [&left, &right].map(|end| end.device.counter("drop_icrc").unwrap());
         assert!(dropped[1] > 0, "damaged packets have arrived: {dropped:?}");
-    }
-}
-
-/// A connection to an echo server.
-struct Caller {
-    qp: QueuePair,
-    region: MemoryRegion,
-}
-
-const MESSAGE: usize = 20_000;
-
-impl Caller {
-    fn connect(host: &Host, end: &TestDevice, echo: &Echo) -> Self {
-        let qp = end.queue_pair();
-        let mine = qp.dest(None).unwrap();
-        let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
-        qp.connect(&theirs, &ConnectOptions::default()).unwrap();
-        let region = end.pd.register(2 * MESSAGE, every_right()).unwrap();
-        Self { qp, region }
-    }
-
-    /// Sends a message, and waits for the echo and the ACK.
-    fn call(&self, end: &TestDevice, seed: u8) {
-        self.region.write(0, &pattern(MESSAGE, seed)).unwrap();
-        self.region.write(MESSAGE, &pattern(MESSAGE, !seed)).unwrap();
-        self.qp.post_recv([RecvWr::new(1, [self.region.sge(MESSAGE..).unwrap()])]).unwrap();
-        let work = SendWr::new(2, SendOperation::send(), [self.region.sge(..MESSAGE).unwrap()]);
-        self.qp.post_send([work.signaled()]).unwrap();
-        succeeded(end.completion());
-        succeeded(end.completion());
-        assert!(contents(&self.region)[MESSAGE..] == pattern(MESSAGE, seed), "the echo differs");
     }
 }
 
