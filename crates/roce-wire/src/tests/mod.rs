@@ -4,6 +4,7 @@ mod corpus;
 mod display;
 mod hostile;
 mod known_answers;
+mod processor_crc;
 mod samples;
 mod trains;
 mod v1;
