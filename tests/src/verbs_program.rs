@@ -164,9 +164,14 @@ fn c_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Returns the file of the command `roce` as cargo builds it.
+pub fn roce() -> PathBuf {
+    installation().join("roce")
+}
+
 /// Returns the command `roce run`.
 pub fn roce_run() -> Command {
-    let mut command = Command::new(installation().join("roce"));
+    let mut command = Command::new(roce());
     command.arg("run");
     command
 }

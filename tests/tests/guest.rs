@@ -1,12 +1,14 @@
-//! The guest itself: what the interop matrix and people's experiments rely on.
+//! The guest itself: what the interop matrix and people's experiments rely on. And the command on the guest's
+//! kernel, which is older than those that the other tests run on.
 
 use roce_test_macros::tier2;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, GuestError, Image, Status};
 use roce_netns::{Host, Link, VirtualNetwork};
+use roce_tests::verbs_program;
 
 /// A guest on a tap of a host of its own.
 fn boot() -> (Host, Guest) {
@@ -91,4 +93,44 @@ fn a_guest_that_dies_is_missed_at_once() {
     let gone = process.wait(SOON).unwrap_err();
     assert!(matches!(gone, GuestError::Gone { .. }), "{gone}");
     assert!(guest.run("true").is_err());
+}
+
+/// Makes a link between two network namespaces, a and b, in the guest.
+const CABLE: &str = "set -e; ip netns add a; ip netns add b
+    ip link add eth1 mtu 4200 netns a type veth peer name eth1 mtu 4200 netns b
+    ip -n a addr add 10.8.0.1/24 dev eth1; ip -n b addr add 10.8.0.2/24 dev eth1
+    for host in a b; do ip -n $host link set lo up; ip -n $host link set eth1 up; done";
+
+#[tier2]
+fn ranks_on_linux_6_1_reduce_long_vectors_over_all_pairs_of_back_ends() {
+    let (_host, guest) = boot();
+    let release = guest.run_ok("uname -r").unwrap();
+    assert!(release.starts_with("6.1."), "packet sockets of {release} have trains");
+    push_stripped(&guest, &verbs_program::roce(), "/usr/bin/roce");
+    guest.run_ok("rdma link delete rxe0").unwrap();
+    guest.run_ok(CABLE).unwrap();
+    let reduce = "roce allreduce -b 1M -e 1M -n 2 --size 2 --root-address 10.8.0.1:5000";
+    let pairs = [["af-packet"; 2], ["udp"; 2], ["af-packet", "udp"], ["udp", "af-packet"]];
+    let failures = pairs.iter().filter_map(|[first, second]| {
+        let output = guest.run_ok(&format!(
+            "ROCE_BACKEND={second} ip netns exec b {reduce} --rank 1 & \
+             ROCE_BACKEND={first} ip netns exec a {reduce} --rank 0 && wait $!"
+        ));
+        match output {
+            Ok(output) if output.contains("Out of bounds values : 0 OK") => None,
+            Ok(output) => Some(format!("{first} and {second}: {output}")),
+            Err(error) => Some(format!("{first} and {second}: {error}")),
+        }
+    });
+    let failures: Vec<_> = failures.collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    guest.power_off().unwrap();
+}
+
+/// Copies a program to the guest without what only debuggers read.
+fn push_stripped(guest: &Guest, program: &Path, to: &str) {
+    let stripped = program.with_extension("stripped");
+    let mut strip = Command::new("strip");
+    assert!(strip.arg("-o").arg(&stripped).arg(program).status().unwrap().success());
+    guest.push(to, &std::fs::read(stripped).unwrap(), 0o755).unwrap();
 }

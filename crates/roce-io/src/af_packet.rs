@@ -15,12 +15,12 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-pub use self::config::{AfPacketConfig, GsoMode, ReceiveMode, probe_max_segments};
+pub use self::config::{AfPacketConfig, ReceiveMode, probe_max_segments};
 pub use self::parked::ParkedSocket;
 pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
-    Filter, InterfaceInfo, InterfaceKind,
+    Filter, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::OpenError,
     filter,
@@ -114,16 +114,7 @@ impl AfPacket {
         socket: Socket,
         receiver: Receiver,
     ) -> Self {
-        let segments = match config.gso {
-            GsoMode::On => true,
-            GsoMode::Off => false,
-            GsoMode::Auto if interface.kind == InterfaceKind::Veth => {
-                // Without checksum offload the kernel cuts every train.
-                sys::interface::offloads_transmit_checksum(socket.as_fd(), &interface.name)
-                    .unwrap_or(true)
-            }
-            GsoMode::Auto => interface.kind.segments_in_software(),
-        };
+        let segments = config.gso.sends_trains(&interface, socket.as_fd());
         Self {
             config: config.clone(),
             capabilities: DeviceCapabilities {

@@ -34,6 +34,7 @@ mod device;
 mod error;
 mod fault_injector;
 mod filter;
+mod gso_mode;
 mod interface_errors;
 mod interfaces;
 mod memory;
@@ -49,7 +50,7 @@ mod vnet_hdr;
 mod xdp_socket;
 
 pub use af_packet::{
-    AfPacket, AfPacketConfig, GsoMode, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
+    AfPacket, AfPacketConfig, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
 };
 pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
@@ -58,6 +59,7 @@ pub use fault_injector::{
     FaultConfig, FaultEvent, FaultInjector, FaultLog, FaultRates, FaultScript, FaultTextError,
 };
 pub use filter::{Filter, QpnBlocks};
+pub use gso_mode::GsoMode;
 pub use interfaces::{
     InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, disable_transmit_offload,
     interfaces,

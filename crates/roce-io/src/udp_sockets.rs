@@ -24,7 +24,7 @@ use self::{
     transmitter::Transmitter,
 };
 use crate::{
-    Filter, GsoMode, InterfaceInfo, InterfaceKind,
+    Filter, GsoMode, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::OpenError,
     interface_errors::{explain, explain_refusal},
@@ -126,9 +126,8 @@ impl UdpSockets {
             }
             Err(error) => return Err(failed("binding a UDP socket to port 4791")(error)),
         };
-        let is_software = interface.kind.segments_in_software();
         let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
-        if is_software {
+        if interface.kind.segments_in_software() {
             // A card would merge packets whose identifications differ.
             set(libc::SOL_UDP, libc::UDP_GRO, 1).map_err(failed("enabling whole trains"))?;
         }
@@ -138,15 +137,7 @@ impl UdpSockets {
                 .set_recv_buffer_size(config.receive_buffer_len)
                 .map_err(failed("setting buffer sizes"))?;
         }
-        let segments = match config.gso {
-            GsoMode::On => true,
-            GsoMode::Off => false,
-            GsoMode::Auto if interface.kind == InterfaceKind::Veth => {
-                sys::interface::offloads_transmit_checksum(socket.as_fd(), &interface.name)
-                    .unwrap_or(true)
-            }
-            GsoMode::Auto => is_software,
-        };
+        let segments = config.gso.sends_trains(&interface, socket.as_fd());
         let any = AnyReadable::new().map_err(failed("making an epoll descriptor"))?;
         let watched = any.add(socket.as_fd()).and_then(|()| passing.watch(&any));
         watched.map_err(failed("watching sockets"))?;

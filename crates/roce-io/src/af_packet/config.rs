@@ -2,7 +2,7 @@
 
 use std::{io, net::Ipv4Addr, os::fd::AsFd};
 
-use crate::{Filter, error::OpenError, sockets, sys, vnet_hdr};
+use crate::{Filter, GsoMode, error::OpenError, sockets, sys, vnet_hdr};
 
 /// Configuration of an [`AfPacket`](crate::AfPacket).
 ///
@@ -112,19 +112,6 @@ impl Default for ReceiveMode {
     fn default() -> Self {
         Self::Ring { slots: 128 }
     }
-}
-
-/// When to send trains by UDP segmentation offload. Received trains are always understood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GsoMode {
-    /// Always; the kernel segments trains that the interface does not take whole.
-    On,
-    /// Never.
-    Off,
-    /// On interfaces known to segment in software: veth, tap, bridge, `lo`; not on a veth whose
-    /// checksum offload is switched off.
-    #[default]
-    Auto,
 }
 
 /// Returns the maximum number of packets that this kernel takes in one train: 64 on older kernels,
