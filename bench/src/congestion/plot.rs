@@ -2,6 +2,7 @@
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Fabric, Outcome, Scenario};
 
@@ -23,8 +24,15 @@ const COLOURS: [(Fabric, RGBColor); 3] = [
     (Fabric::Tbf, RGBColor(0x71, 0x80, 0x96)),
 ];
 
-/// Returns an SVG with a chart for each figure (below each other) and number of senders (beside each
-/// other).
+/// Width of the plot, and heights of its legend and of a chart.
+const WIDTH: u32 = 880;
+const LEGEND_HEIGHT: u32 = 34;
+const CHART_HEIGHT: u32 = 230;
+/// Bars shorter than this share of the axis have their value written above them.
+const SHORT: f64 = 0.02;
+
+/// Returns an SVG with a chart for each figure, below each other. A chart has a group of bars for each
+/// congestion control, in it one for each number of senders, and in that a bar for each fabric.
 ///
 /// # Errors
 /// What the plotter refuses, in words.
@@ -32,31 +40,48 @@ pub fn plot(rows: &[(Scenario, Outcome)]) -> Result<String, String> {
     let mut senders: Vec<usize> = rows.iter().map(|(scenario, _)| scenario.senders).collect();
     senders.sort_unstable();
     senders.dedup();
+    let mut controls: Vec<&str> = Vec::new();
+    for (scenario, _) in rows {
+        if !controls.contains(&scenario.control.name) {
+            controls.push(scenario.control.name);
+        }
+    }
     let mut text = String::new();
-    let size = (430 * senders.len().max(1) as u32, 200 * ROWS.len() as u32 + 30);
-    draw(&mut text, size, rows, &senders).map_err(|error| error.to_string())?;
+    draw(&mut text, &Groups { rows, senders, controls }).map_err(|error| error.to_string())?;
     Ok(text)
 }
 
-fn draw<'a>(
-    text: &'a mut String,
-    size: (u32, u32),
-    rows: &[(Scenario, Outcome)],
-    senders: &[usize],
-) -> Drawn<'a> {
+/// What is plotted, in groups.
+struct Groups<'a> {
+    rows: &'a [(Scenario, Outcome)],
+    controls: Vec<&'a str>,
+    senders: Vec<usize>,
+}
+
+impl Groups<'_> {
+    fn find(&self, control: &str, senders: usize, fabric: Fabric) -> Option<&Outcome> {
+        let wanted = |it: &Scenario| {
+            it.control.name == control && it.senders == senders && it.fabric == fabric
+        };
+        self.rows.iter().find(|(it, _)| wanted(it)).map(|(_, outcome)| outcome)
+    }
+}
+
+fn draw<'a>(text: &'a mut String, groups: &Groups<'_>) -> Drawn<'a> {
+    let size = (WIDTH, LEGEND_HEIGHT + CHART_HEIGHT * ROWS.len() as u32);
     let root = SVGBackend::with_string(text, size).into_drawing_area();
     root.fill(&WHITE)?;
-    let (legend, charts) = root.split_vertically(30);
+    let (legend, charts) = root.split_vertically(LEGEND_HEIGHT);
     for (place, (fabric, colour)) in COLOURS.iter().enumerate() {
         let x = 60 + 110 * place as i32;
-        legend.draw(&Rectangle::new([(x, 10), (x + 12, 22)], colour.filled()))?;
-        legend.draw(&Text::new(fabric.name(), (x + 18, 10), ("sans-serif", 14)))?;
+        legend.draw(&Rectangle::new([(x, 12), (x + 12, 24)], colour.filled()))?;
+        legend.draw(&Text::new(fabric.name(), (x + 18, 11), ("sans-serif", 16)))?;
     }
-    let areas = charts.split_evenly((ROWS.len(), senders.len()));
-    for (place, area) in areas.iter().enumerate() {
-        let (row, senders) = (ROWS[place / senders.len()], senders[place % senders.len()]);
-        let of_these: Vec<_> = rows.iter().filter(|(it, _)| it.senders == senders).collect();
-        chart(area, row, senders, &of_these)?;
+    let senders: Vec<_> = groups.senders.iter().map(usize::to_string).collect();
+    let note = format!("in each group: {} senders to one receiver", senders.join(", "));
+    legend.draw(&Text::new(note, (60 + 110 * COLOURS.len() as i32, 11), ("sans-serif", 16)))?;
+    for (area, row) in charts.split_evenly((ROWS.len(), 1)).iter().zip(ROWS) {
+        chart(area, row, groups)?;
     }
     root.present()
 }
@@ -64,42 +89,59 @@ fn draw<'a>(
 fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     (name, figure): Row,
-    senders: usize,
-    rows: &[&(Scenario, Outcome)],
+    groups: &Groups<'_>,
 ) -> Drawn<'a> {
-    let mut controls: Vec<&str> = Vec::new();
-    for (scenario, _) in rows {
-        if !controls.contains(&scenario.control.name) {
-            controls.push(scenario.control.name);
-        }
-    }
+    let Groups { rows, controls, senders } = groups;
     let top = rows.iter().map(|(_, outcome)| figure(outcome)).fold(1.0, f64::max) * 1.1;
     let mut chart = ChartBuilder::on(area)
-        .caption(format!("{senders}:1 {name}"), ("sans-serif", 14))
+        .caption(name, ("sans-serif", 17))
         .margin_right(10)
-        .x_label_area_size(24)
-        .y_label_area_size(46)
+        .x_label_area_size(44)
+        .y_label_area_size(56)
         .build_cartesian_2d(0.0..controls.len().max(1) as f64, 0.0..top)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
         .x_labels(0)
         .y_labels(5)
-        .label_style(("sans-serif", 11))
+        .y_label_formatter(&|value| format!("{value:.0}"))
+        .label_style(("sans-serif", 15))
         .draw()?;
-    let width = 0.8 / COLOURS.len() as f64;
+    let centred = ("sans-serif", 15).into_font().color(&BLACK);
+    let centred = centred.pos(Pos::new(HPos::Center, VPos::Top));
+    let (left, above) = area.get_base_pixel();
+    let share = 0.9 / senders.len().max(1) as f64;
+    let width = share * 0.88 / COLOURS.len() as f64;
+    let mut short = Vec::new();
     for (place, control) in controls.iter().enumerate() {
-        for (number, (fabric, colour)) in COLOURS.iter().enumerate() {
-            let found =
-                rows.iter().find(|(it, _)| it.control.name == *control && it.fabric == *fabric);
-            let Some((_, outcome)) = found else { continue };
-            let x = place as f64 + 0.1 + width * number as f64;
-            let bar = [(x, 0.0), (x + width * 0.9, figure(outcome))];
-            chart.draw_series([Rectangle::new(bar, colour.filled())])?;
+        let middle = |at: f64, down: i32| {
+            let (x, y) = chart.backend_coord(&(at, 0.0));
+            (x - left, y - above + down)
+        };
+        let place = place as f64;
+        area.draw(&Text::new(*control, middle(place + 0.5, 23), centred.clone()))?;
+        for (number, count) in senders.iter().enumerate() {
+            let from = place + 0.05 + share * number as f64;
+            let (at, count_text) = (middle(from + share * 0.44, 5), count.to_string());
+            area.draw(&Text::new(count_text, at, centred.clone()))?;
+            for (bar, (fabric, colour)) in COLOURS.iter().enumerate() {
+                let Some(outcome) = groups.find(control, *count, *fabric) else { continue };
+                let (x, value) = (from + width * bar as f64, figure(outcome));
+                let corners = [(x, 0.0), (x + width * 0.9, value)];
+                chart.plotting_area().draw(&Rectangle::new(corners, colour.filled()))?;
+                if value < top * SHORT {
+                    let (x, y) = chart.backend_coord(&(x + width * 0.45, value));
+                    short.push(((x - left, y - above), value, colour));
+                }
+            }
         }
-        let (x, y) = chart.backend_coord(&(place as f64 + 0.1, 0.0));
-        let (left, above) = area.get_base_pixel();
-        area.draw(&Text::new(*control, (x - left, y - above + 6), ("sans-serif", 10)))?;
+    }
+    // In front of the bars beside them.
+    for ((x, y), value, colour) in short {
+        area.draw(&Rectangle::new([(x - 12, y - 18), (x + 12, y - 2)], WHITE.filled()))?;
+        let style = centred.pos(Pos::new(HPos::Center, VPos::Bottom)).color(colour);
+        area.draw(&Text::new(value.to_string(), (x, y - 3), style))?;
     }
     Ok(())
 }
