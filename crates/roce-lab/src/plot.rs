@@ -93,7 +93,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, highest: f64, end: f64) -> Result<
     let (in_unit, time) = if end > MAX_MICROS { (1e3, "time (ms)") } else { (1.0, "time (µs)") };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .margin_right(if has_legend { LEGEND_WIDTH } else { 32 })
+        .margin_right(32)
         .caption(title, (FONT, 15, &INK))
         .x_label_area_size(36)
         .y_label_area_size(72)
@@ -113,13 +113,14 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, highest: f64, end: f64) -> Result<
         .draw()
         .map_err(failed)?;
     let font = (FONT, 13).into_font().color(&INK);
-    let left = area.dim_in_pixel().0 as i32 - LEGEND_WIDTH as i32 + 12;
+    // In the line of the title: beside the panel it would take the time axis of the others' length.
+    let left = area.dim_in_pixel().0 as i32 - 32 - (LEGEND_WIDTH * lines.len()) as i32;
     for (number, Line { name, points, colour }) in lines.iter().enumerate() {
         let style = colour.stroke_width(if lines.len() < 3 { 2 } else { 1 });
         let points = points.iter().map(|(at, value)| (at / in_unit, *value));
         chart.draw_series(LineSeries::new(points, style)).map_err(failed)?;
         if has_legend {
-            let y = 46 + 20 * number as i32;
+            let (left, y) = (left + (LEGEND_WIDTH * number) as i32, 20);
             let key = PathElement::new([(left, y), (left + 18, y)], colour.stroke_width(2));
             area.draw(&key).map_err(failed)?;
             let text = Text::new(name.as_str(), (left + 24, y - 7), font.clone());
@@ -129,7 +130,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, highest: f64, end: f64) -> Result<
     Ok(())
 }
 
-/// Width of the legend beside a panel in pixels.
-const LEGEND_WIDTH: u32 = 130;
+/// Width of a line's name in the legend, in pixels.
+const LEGEND_WIDTH: usize = 112;
 /// Longest time that is given in µs.
 const MAX_MICROS: f64 = 3000.0;
