@@ -347,8 +347,8 @@ impl RcQueuePair {
             if !train.is_empty() {
                 // Requests that are posted later have not waited: an ACK in front of them completes the
                 // peer's request before the reply to it.
-                let requests_wait = self.requester.has_unsent() || self.requester.has_repairs();
-                self.requests_first = !is_requests && requests_wait;
+                self.requests_first =
+                    !is_requests && (self.requester.has_unsent() || self.requester.has_repairs());
                 break;
             }
         }
