@@ -14,10 +14,14 @@ function buildRing() {
   if (!data.chunks.length) return;
   const ranks = data.hosts.length;
   const chunks = 1 + Math.max(...data.chunks.map((it) => it[2]));
-  const cell = 46, width = chunks * cell + 16, height = 58;
-  const middle = [380, 116], radius = [272, 82];
+  // On a phone nodes stand close, so that their letters are shown in the size of the page's others.
+  const narrow = matchMedia("(max-width: 560px)").matches;
+  const cell = narrow ? 38 : 46, width = chunks * cell + 16, height = 58;
+  const full = narrow ? [Math.max(366, 2 * width + 26), 186] : [760, 232];
+  const middle = [full[0] / 2, full[1] / 2];
+  const radius = narrow ? [(full[0] - width) / 2 - 1, 63] : [272, 82];
   ring.hidden = false;
-  ringSvg = svgElement("svg", { viewBox: "0 0 760 232", role: "img", "aria-label": "chunks by rank" });
+  ringSvg = svgElement("svg", { viewBox: `0 0 ${full[0]} ${full[1]}`, role: "img", "aria-label": "chunks by rank" });
   ringNodes = [];
   ringCells = [];
   ringWays = [];
