@@ -28,6 +28,7 @@ use roce_ring::Collective;
 use roce_verbs::{Device, DeviceConfig, Trace};
 use serde_json::Value;
 
+use crate::backend;
 use crate::error::{CliError, Result};
 use crate::faults;
 use crate::local::ring;
@@ -130,8 +131,14 @@ fn run_rank(
     info.before(assignment, &interfaces, &why);
     let trace = options.wants_trace().then(|| Trace::new(MAX_EVENTS));
     let config = config(options, job, nccl_env, assignment, interfaces, trace.clone())?;
+    let choice = config.device.backend;
     let files = Files::create(options, assignment)?;
     let mut group = Group::join(config).map_err(explain)?;
+    if assignment.is_first_on_host
+        && let Some(device) = group.devices().next()
+    {
+        backend::tell(choice, device);
+    }
     info.after(&group, nccl_env.gid_index, nccl_env.qps_per_connection.unwrap_or(1));
     let outcome = work(options, job, nccl_env, &mut group, trace.as_ref(), files);
     if options.counters && assignment.rank == 0 {
@@ -298,7 +305,7 @@ fn config(
     let net = &options.net;
     let usual = GroupConfig::new(assignment.rank, assignment.size, assignment.root.clone());
     let device = DeviceConfig {
-        backend: roce_verbs::environment::backend().map_err(CliError::new)?,
+        backend: net.backend.choice()?,
         gso: net.gso.into(),
         capture: net.pcap.clone().filter(|_| assignment.rank == 0),
         // Faults are injected at the sender, once per packet.

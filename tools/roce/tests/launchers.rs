@@ -34,6 +34,20 @@ fn a_ring_in_a_private_network_is_right_for_any_number_of_ranks() -> Outcome {
 }
 
 #[tier1]
+fn a_ring_over_udp_sockets_is_right_and_says_what_it_uses() -> Outcome {
+    let sizes = ["-b", "4K", "-e", "1M", "-f", "16", "-n", "2"];
+    let by_option = roce(&["allreduce", "--local", "3", "--backend", "udp"], &sizes)?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+    command.args(["allreduce", "--local", "3"]).args(sizes).env("ROCE_BACKEND", "udp");
+    for output in [by_option, command.output()?] {
+        let text = succeeded(&output)?;
+        assert_eq!(text.matches(" by udp").count(), 3, "{text}");
+        assert!(text.contains("\n# Out of bounds values : 0 OK\n"), "{text}");
+    }
+    Ok(())
+}
+
+#[tier1]
 fn every_collective_type_operator_and_root_is_right() -> Outcome {
     let cases: [(&str, &[&str], usize); 6] = [
         ("allreduce", &["-d", "all", "-o", "all"], 50),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use roce_collectives::Group;
-use roce_verbs::Device;
+use roce_verbs::{Backend, Device};
 
 use super::nccl_env::{Level, NcclEnv};
 use super::rank_assignment::RankAssignment;
@@ -122,7 +122,11 @@ pub(crate) fn describe(device: &Device, gid_index: Option<u8>) -> String {
     let gid = gid.map_or("?".to_owned(), |row| format!("{} {}", row.index, row.gid));
     let mtu = device.port().ok().and_then(|port| port.active_mtu);
     let mtu = mtu.map_or("?".to_owned(), |mtu| mtu.bytes().to_string());
-    format!("[{name}] GID {gid} MTU {mtu}")
+    let backend = match device.backend() {
+        Backend::AfPacket => String::new(),
+        other => format!(" by {other}"),
+    };
+    format!("[{name}] GID {gid} MTU {mtu}{backend}")
 }
 
 /// Returns this host's name.

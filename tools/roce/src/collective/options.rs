@@ -14,6 +14,7 @@ use super::rank_assignment::RankOptions;
 use super::report::Style;
 use super::report_collector::Average;
 use super::trace::Form;
+use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::Faults;
@@ -157,6 +158,8 @@ pub(crate) struct NetOptions {
     /// Segmentation offload (UDP GSO): send several packets in one frame
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
+    #[command(flatten)]
+    pub(crate) backend: BackendOption,
     #[command(flatten)]
     pub(crate) congestion: CongestionOptions,
     #[command(flatten)]
