@@ -355,7 +355,7 @@ const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
 /// For each fuzz target.
-const FUZZING_TIME: Duration = Duration::from_secs(30);
+const FUZZING_TIME: Duration = Duration::from_secs(15);
 
 /// The stage that builds the test programs and lists their tests.
 const PROGRAMS: &str = "test programs";
