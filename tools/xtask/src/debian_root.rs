@@ -38,6 +38,7 @@ pub(crate) const SID: Release = Release { name: "Debian sid", codename: "sid", e
 #[derive(Debug)]
 pub(crate) struct DebianRoot {
     folder: PathBuf,
+    release: Release,
 }
 
 impl DebianRoot {
@@ -63,7 +64,7 @@ impl DebianRoot {
         let made_of = folder.with_extension("packages");
         let parts = [packages, line].join("\n").trim_end().to_owned();
         if folder.exists() && fs::read_to_string(&made_of).is_ok_and(|made| made == parts) {
-            return Ok(Self { folder });
+            return Ok(Self { folder, release });
         }
         if !host::is_root() {
             return Err(format!("a root of {} is made by root only", release.name).into());
@@ -80,7 +81,12 @@ impl DebianRoot {
         fs::write(made_of, parts)?;
         let took = started.elapsed().as_secs_f32();
         println!("   ok {} root ({took:.1} s): {}", release.name, folder.display());
-        Ok(Self { folder })
+        Ok(Self { folder, release })
+    }
+
+    /// Returns its release.
+    pub(crate) fn release(&self) -> Release {
+        self.release
     }
 
     /// Runs a line of the shell in a copy of the root that has been used by nothing else, on a host of its

@@ -17,6 +17,7 @@ mod rpm;
 mod sbom;
 mod tarball;
 mod tool;
+mod trial;
 mod wheel;
 mod wheel_check;
 
@@ -29,6 +30,7 @@ use clap::Args;
 use crate::{Result, host, workspace, zig};
 
 use architecture::Architecture;
+use check::Artifacts;
 use elf::Needs;
 use installation::Installation;
 use released::Released;
@@ -37,14 +39,13 @@ use wheel::Wheel;
 /// What `cargo xtask dist` takes.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Install the archive and the packages in new Debian roots and run programs there (as root).
+    /// Install the archive and the packages in new Debian roots, run programs there and print a table (as root).
     #[arg(long)]
     check: bool,
     /// Lay out what the tests run: sooner built, larger and slower, and for the glibc of this machine.
     #[arg(long)]
     dev: bool,
-    /// Build a Python wheel, too; with `--check` install it in fresh virtual environments instead, and that
-    /// for arm64 in an emulated Debian root (as root).
+    /// Build a Python wheel, too, which `--check` then installs instead, in fresh virtual environments.
     #[arg(long)]
     wheel: bool,
     /// Release for arm64, too: archive, packages and, with `--wheel`, a wheel.
@@ -74,9 +75,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let arm64 = if options.arm64 { Some(lay_out_arm64(&own)?) } else { None };
     let own_files = Released::pack(&own, options.dev, &folder)?;
     let mut files = own_files.files();
-    if let Some(arm64) = &arm64 {
-        files.extend(Released::pack(arm64, false, &folder)?.files());
-    }
+    let arm64_files = match &arm64 {
+        Some(arm64) => Some(Released::pack(arm64, false, &folder)?),
+        None => None,
+    };
+    files.extend(arm64_files.iter().flat_map(Released::files));
     let mut wheels = Vec::new();
     if options.wheel {
         for installation in [&own].into_iter().chain(&arm64) {
@@ -90,8 +93,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     print_sizes(&folder, own.binaries().into_iter().chain(files))?;
     match options.check {
         false => Ok(()),
-        true if options.wheel => wheels.iter().try_for_each(wheel_check::run),
-        true => check::run(&own_files),
+        true if options.wheel => wheel_check::run(&wheels),
+        true => {
+            let artifacts =
+                |(installation, released)| Artifacts { installation, released, folder: &folder };
+            check::run(
+                artifacts((&own, &own_files)),
+                arm64.as_ref().zip(arm64_files.as_ref()).map(artifacts),
+            )
+        }
     }
 }
 

@@ -17,18 +17,23 @@ pub(crate) enum Need {
     Program(&'static str),
     /// A file.
     File(&'static str),
+    /// A module of Debian's Python, whose folder has the number of its version.
+    PythonModule(&'static str),
     /// A compiler for MPI that finds `mpi.h`. The program `mpicc` alone shows nothing: Debian has
     /// it in another package than the header.
     MpiCompiler,
 }
 
-use Need::{File, MpiCompiler, Program};
+use Need::{File, MpiCompiler, Program, PythonModule};
 
 /// A need, and the Debian package that meets it.
 pub(crate) type Requirement = (Need, &'static str);
 
 /// For counting instructions.
 pub(crate) const PROFILING_TOOLS: &[Requirement] = &[(Program("valgrind"), "valgrind")];
+
+/// The interpreter of Debian's packages. Another may come first in `PATH`.
+pub(crate) const DEBIANS_PYTHON: &str = "/usr/bin/python3";
 
 /// Debian's installer of Python packages.
 pub(crate) const PYTHON_INSTALLER: &[Requirement] =
@@ -154,12 +159,8 @@ pub(crate) const ARM64_TOOLS: &[Requirement] = &[
     (Program("qemu-aarch64-static"), "qemu-user-static"),
 ];
 
-/// Debian packages of what runs a wheel.
-pub(crate) const WHEEL_CHECK: &[Requirement] = &[
-    (File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip"),
-    (File("/usr/lib/python3.11/ensurepip/__init__.py"), "python3-venv"),
-    (Program("ib_write_bw"), "perftest"),
-];
+/// Debian packages of what makes a virtual environment for the tools of wheels.
+pub(crate) const WHEEL_TOOLS: &[Requirement] = &[(PythonModule("ensurepip"), "python3-venv")];
 
 /// Debian packages of what makes a Debian root and enters it.
 pub(crate) const ROOT_TOOLS: &[Requirement] = &[
@@ -231,6 +232,12 @@ impl Need {
         match self {
             Program(name) => find(name, path).is_some(),
             File(path) => Path::new(path).exists(),
+            PythonModule(name) => {
+                let mut python = Command::new(DEBIANS_PYTHON);
+                python.arg("-c").arg(format!("import {name}"));
+                python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                python.status().is_ok_and(|status| status.success())
+            }
             MpiCompiler => find("mpicc", path).is_some_and(|mpicc| {
                 let mut compiler = Command::new(mpicc);
                 compiler.args(["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"]);

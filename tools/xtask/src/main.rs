@@ -26,6 +26,7 @@ mod rules;
 mod rxe;
 mod soak;
 mod stages;
+mod table;
 mod test;
 mod workspace;
 mod zig;

@@ -42,7 +42,7 @@ impl Zig {
             }
         }
         println!("   installing: {} below {}", PACKAGES.join(" "), found.folder.display());
-        let mut pip = Command::new("/usr/bin/python3");
+        let mut pip = Command::new(host::DEBIANS_PYTHON);
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
         if !pip.args(PACKAGES).status()?.success() {
             return Err(format!("pip did not install {}", PACKAGES.join(", ")).into());

@@ -1,79 +1,127 @@
-//! Installs the package in a new Debian 12 root, and runs programs there.
+//! Installs what is released in new Debian roots, and runs programs there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use super::installation::{FOLDERS, Installation};
 use super::released::Released;
+use super::trial::{self, FreshRoot, Line, PRIVATE_HOST, System, Trial, VERSION, WRITE_BANDWIDTH};
 use crate::debian_root::{BOOKWORM, DebianRoot, TRIXIE};
 use crate::private_host::PrivateHost;
+use crate::table::{self, Row};
 use crate::{Result, workspace};
 
-/// Installs and runs; prints a line for each place.
+/// What there is for an architecture: an installation and what is released of it, in `folder`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Artifacts<'a> {
+    pub(super) installation: &'a Installation,
+    pub(super) released: &'a Released,
+    pub(super) folder: &'a Path,
+}
+
+/// Installs and runs; prints a line for each place, and a table.
 ///
 /// # Errors
 /// If a root cannot be made, or a program does not print what it should.
-pub(super) fn run(released: &Released) -> Result<()> {
+pub(super) fn run(own: Artifacts<'_>, arm64: Option<Artifacts<'_>>) -> Result<()> {
     let private = PrivateHost::new()?;
-    let files = prepare_files(released)?;
+    let files = prepare_files(own.released)?;
     let bookworm = DebianRoot::new("debian-12", BOOKWORM, PACKAGES)?;
-    run_places("deb, Debian 12", &bookworm, &private, &files, (INSTALL_DEB, PLACES))?;
-    run_places("tar, Debian 12", &bookworm, &private, &files, (UNPACK, BASIC_PLACES))?;
-    run_places("rpm, Debian 12", &bookworm, &private, &files, (INSTALL_RPM, BASIC_PLACES))?;
     let trixie = DebianRoot::new("debian-13", TRIXIE, PACKAGES)?;
-    run_places("deb, Debian 13", &trixie, &private, &files, (INSTALL_DEB, BASIC_PLACES))?;
-    run_places("tar, Debian 13", &trixie, &private, &files, (UNPACK, BASIC_PLACES))
+    let mut rows = Vec::new();
+    for root in [&bookworm, &trixie] {
+        let place = FreshRoot { root, private: &private, files: own.folder };
+        rows.extend(install(own, &place, &[VERSION, WRITE_BANDWIDTH])?);
+    }
+    run_places(&bookworm, &private, &files)?;
+    if let Some(arm64) = arm64 {
+        let root = &trial::arm64_root()?;
+        // The emulator of programs has no packet sockets that this library could use.
+        let place = FreshRoot { root, private: &private, files: arm64.folder };
+        rows.extend(install(arm64, &place, &[VERSION, PRIVATE_HOST])?);
+    }
+    table::print(&rows);
+    Ok(())
 }
 
-/// Installs by a line of the shell, and runs, in each of some places.
-fn run_places(
-    name: &str,
-    root: &DebianRoot,
-    private: &PrivateHost,
-    files: &Path,
-    (install, places): (&str, &[Place]),
-) -> Result<()> {
-    for place in places {
+/// Installs each artifact as a user does, and runs lines then.
+fn install(artifacts: Artifacts<'_>, system: &impl System, then: &[Line]) -> Result<Vec<Row>> {
+    let Artifacts { installation, released, folder } = artifacts;
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (archive, deb, rpm) = (&released.tarball, &released.deb, &released.rpm);
+    let unpacked = name(archive).replace(".tar.gz", "");
+    let unpack = format!("tar -xzf {}; PATH=$PWD/{unpacked}/bin:$PATH", name(archive));
+    let complete = Line {
+        command: "sha256sum --check --quiet SHA256SUMS && test -s roce-*/LICENSE-MIT && echo complete",
+        shows: &["complete"],
+        is_told: false,
+        needs_sockets: false,
+    };
+    let verified = Line {
+        command: "rpm --verify --nodeps roce && echo verified",
+        shows: &["verified"],
+        is_told: false,
+        needs_sockets: false,
+    };
+    let size = |file: &Path| fs::metadata(file).map(|file| file.len());
+    let mut trials = vec![
+        (unpack, size(archive)?, Some(complete)),
+        (format!("apt install ./{}", name(deb)), size(deb)?, None),
+        // Debian's rpm knows none of the packages of dpkg.
+        (format!("rpm --install --nodeps {}", name(rpm)), size(rpm)?, Some(verified)),
+    ];
+    // The folders of the other architecture are in another folder.
+    if installation.folder() == folder {
+        let bytes = size_of_folders(installation)?;
+        trials.push((format!("cp -r {} /usr/local", FOLDERS.join(" ")), bytes, None));
+    }
+    let mut rows = Vec::new();
+    for (line, bytes, more) in trials {
+        let then = then.iter().copied().chain(more).collect();
+        let trial = Trial { line, setting: String::new(), bytes, then };
+        rows.push(trial.run(system)?);
+    }
+    Ok(rows)
+}
+
+/// Returns the bytes of the files in the folders of an installation.
+fn size_of_folders(installation: &Installation) -> Result<u64> {
+    let mut sum = 0;
+    let mut folders: Vec<_> = FOLDERS.map(|name| installation.folder().join(name)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => folders.push(entry.path()),
+                false => sum += entry.metadata()?.len(),
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Installs the Debian package, and runs, in each of some places.
+fn run_places(root: &DebianRoot, private: &PrivateHost, files: &Path) -> Result<()> {
+    for place in PLACES {
         let started = Instant::now();
-        let output = root.run(&private.host, files, &line_of(install, place))?;
+        let output = root.run(&private.host, files, &line_of(place))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let is_shown = place.shows.iter().all(|word| text.contains(word));
+        let release = root.release().name;
         if !output.status.success() || !is_shown {
             let errors = String::from_utf8_lossy(&output.stderr);
-            let (command, status) = (place.command, output.status);
-            return Err(
-                format!("{name}, {}: {command}: {status}\n{text}\n{errors}", place.name).into()
-            );
+            let (name, command, status) = (place.name, place.command, output.status);
+            return Err(format!("{release}, {name}: {command}: {status}\n{text}\n{errors}").into());
         }
         let took = started.elapsed().as_secs_f32();
-        println!("   ok {name}, {} ({took:.1} s): {}", place.name, place.command);
+        println!("   ok {release}, {} ({took:.1} s): {}", place.name, place.command);
     }
     Ok(())
 }
 
 const INSTALL_DEB: &str = "dpkg --install /check/package.deb >&2; rm /check/package.deb";
-
-/// As a user without a package manager does.
-const UNPACK: &str = "tar -xzf /check/archive.tar.gz -C /opt; set -- /opt/roce-*; PATH=$1/bin:$PATH; test -s $1/LICENSE-MIT";
-
-/// Debian's rpm knows none of the packages of dpkg.
-const INSTALL_RPM: &str =
-    "rpm --install --nodeps /check/package.rpm >&2; rpm --verify --nodeps roce";
-
-/// What each archive and package must do.
-const BASIC_PLACES: &[Place] = &[
-    Place {
-        name: "version",
-        command: "roce --version",
-        shows: &[concat!("roce ", env!("CARGO_PKG_VERSION"))],
-    },
-    Place {
-        name: "private hosts",
-        command: "roce run --local 2 -- ib_write_bw -n 1000",
-        shows: &["[0]", "[1]", "65536      1000"],
-    },
-];
 
 /// A line that is run in a root with the package, and what it prints.
 struct Place {
@@ -107,6 +155,19 @@ const PLACES: &[Place] = &[
         shows: &["[0]", "[1]", "65536      1000"],
     },
     Place {
+        name: "ordinary user",
+        command: "setpriv --reuid 65534 --regid 65534 --clear-groups \
+                  roce run -- ibv_devinfo 2>&1",
+        shows: &["hca_id:\troce0", "UDP sockets"],
+    },
+    Place {
+        name: "ordinary user, capability of the file",
+        command: "setcap cap_net_raw+ep /usr/bin/roce; \
+                  said=$(setpriv --reuid 65534 --regid 65534 --clear-groups roce run -- ibv_devinfo 2>&1); \
+                  echo \"$said\"; echo \"sockets: <$(echo \"$said\" | grep UDP || true)>\"",
+        shows: &["hca_id:\troce0", "sockets: <>"],
+    },
+    Place {
         name: "container's rights",
         command: "$container roce run -- ibv_devinfo",
         shows: DEVICE,
@@ -135,25 +196,23 @@ const PLACES: &[Place] = &[
     },
 ];
 
-/// Returns the line of a place behind those that install, and define `$container`: a seccomp
+/// Returns the line of a place behind those that install the package, and define `$container`: a seccomp
 /// filter like that of container engines, and the capabilities that they leave by default.
-fn line_of(install: &str, place: &Place) -> String {
+fn line_of(place: &Place) -> String {
     const CAPABILITIES: &str = "+chown,+dac_override,+fowner,+fsetid,+kill,+mknod,+net_bind_service,\
         +net_raw,+setfcap,+setgid,+setpcap,+setuid,+sys_chroot,+audit_write";
     let container =
         format!("/check/container setpriv --bounding-set -all,{CAPABILITIES} --inh-caps -all");
-    format!("{install}; export container='{container}'; {}", place.command)
+    format!("{INSTALL_DEB}; export container='{container}'; {}", place.command)
 }
 
-/// Returns a folder that is copied into the roots: what is released, a program that takes the rights of a container and
+/// Returns a folder that is copied into the roots: the package, a program that takes the rights of a container and
 /// then becomes another program, one that loads the library as NCCL does, and a script that reads the
 /// devices.
 fn prepare_files(released: &Released) -> Result<PathBuf> {
     let folder = workspace::target().join("dist-check");
     fs::create_dir_all(&folder)?;
     fs::copy(&released.deb, folder.join("package.deb"))?;
-    fs::copy(&released.rpm, folder.join("package.rpm"))?;
-    fs::copy(&released.tarball, folder.join("archive.tar.gz"))?;
     let tests = workspace::root().join("tools/roce/tests/run");
     fs::copy(tests.join("readings.sh"), folder.join("readings.sh"))?;
     compile(&folder.join("container"), &[tests.join("container.c")], &[])?;
@@ -170,4 +229,5 @@ fn compile(program: &Path, sources: &[PathBuf], flags: &[&str]) -> Result<()> {
 }
 
 /// What the root has besides the essential packages.
-const PACKAGES: &str = "ibverbs-utils,perftest,ucx-utils,hwloc-nox,infiniband-diags,rpm";
+const PACKAGES: &str =
+    "hwloc-nox,ibverbs-utils,infiniband-diags,libcap2-bin,perftest,rpm,ucx-utils";

@@ -83,7 +83,9 @@ fn tools() -> Result<PathBuf> {
     if fs::read_to_string(&made_of).is_ok_and(|made| made == wanted) {
         return Ok(programs);
     }
-    succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    host::install_missing(host::WHEEL_TOOLS)?;
+    let mut python = Command::new(host::DEBIANS_PYTHON);
+    succeed(python.args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut pip = Command::new(programs.join("pip"));
     succeed(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(TOOLS))?;
     fs::write(made_of, wanted)?;
@@ -148,7 +150,7 @@ fn add_licences(documents: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If it fails, with what it printed.
-pub(super) fn succeed(command: &mut Command) -> Result<String> {
+fn succeed(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("start {program}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
