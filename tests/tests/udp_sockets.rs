@@ -100,6 +100,36 @@ fn processes_that_share_a_port_serve_a_peer_and_each_other_and_survive_kills_in_
 }
 
 #[tier1]
+fn processes_that_share_a_port_soon_receive_without_a_detour() {
+    let cable = Cable::with_mtu(1500);
+    let far = TestDevice::on(&cable.right, by(Backend::Udp));
+    let near = TestDevice::on(&cable.left, by(Backend::Udp));
+    let passed_on = || near.device.counter("udp_passed_on").unwrap();
+    // Whether this process gets anything of the others' is up to the kernel's hash.
+    for _ in 0..32 {
+        let servers: Vec<_> = (7001..7004).map(|port| start_echo(&cable.left, port)).collect();
+        let callers: Vec<_> =
+            servers.iter().map(|echo| Caller::connect(&cable.right, &far, echo)).collect();
+        let call = |rounds| {
+            for round in 0..rounds {
+                callers.iter().for_each(|caller| caller.call(&far, round));
+            }
+        };
+        call(100);
+        let begin = passed_on();
+        call(100);
+        assert_eq!(passed_on(), begin, "their sources have sockets by now");
+        for echo in servers {
+            echo.process.kill();
+        }
+        if begin > 0 {
+            return;
+        }
+    }
+    panic!("this process has passed on nothing at all");
+}
+
+#[tier1]
 fn a_process_of_another_user_is_told_that_the_port_is_taken() {
     let cable = Cable::with_mtu(1500);
     let _ours = TestDevice::on(&cable.left, by(Backend::Udp));

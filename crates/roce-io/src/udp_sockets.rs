@@ -3,6 +3,7 @@
 mod headers;
 mod identifications;
 mod passing;
+mod peers;
 mod senders;
 mod transmitter;
 
@@ -21,6 +22,7 @@ use self::{
     headers::PAYLOAD_AT,
     identifications::Identifications,
     passing::{Destination, PREFIX_LEN, Passing, destination, is_nothing},
+    peers::{MAX_PEERS, Peers},
     transmitter::Transmitter,
 };
 use crate::{
@@ -54,15 +56,21 @@ use crate::{
 ///
 /// Processes of one user share an interface, without a limit to their number; a process of another user
 /// gets [`OpenError::OtherUser`]. Of these processes the kernel gives each datagram to one, by a hash of its
-/// addresses and ports, and that passes it on to the one whose [`Filter`] has its queue pair. Packet
-/// sockets work beside: they receive copies.
+/// addresses and ports, and that passes it on to the one whose [`Filter`] has its queue pair. A process that
+/// is passed on much opens a socket that is connected to the source, which the kernel prefers. Packet sockets
+/// work beside: they receive copies.
 #[derive(Debug)]
 pub struct UdpSockets {
     interface: InterfaceInfo,
     capabilities: DeviceCapabilities,
     socket: Socket,
     passing: Passing,
+    peers: Peers,
     any: AnyReadable,
+    /// The number in the epoll set that is looked at first.
+    first: u32,
+    whole_trains: bool,
+    receive_buffer_len: usize,
     identifications: Identifications,
     transmitter: Transmitter,
     buffers: Vec<Vec<u8>>,
@@ -126,20 +134,16 @@ impl UdpSockets {
             }
             Err(error) => return Err(failed("binding a UDP socket to port 4791")(error)),
         };
-        let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
-        if interface.kind.segments_in_software() {
-            // A card would merge packets whose identifications differ.
-            set(libc::SOL_UDP, libc::UDP_GRO, 1).map_err(failed("enabling whole trains"))?;
-        }
-        let len = i32::try_from(config.receive_buffer_len).unwrap_or(i32::MAX);
-        if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len).is_err() {
-            socket
-                .set_recv_buffer_size(config.receive_buffer_len)
-                .map_err(failed("setting buffer sizes"))?;
-        }
+        let is_software = interface.kind.segments_in_software();
+        let setup = Setup {
+            interface: &interface.name,
+            whole_trains: is_software,
+            buffer_len: config.receive_buffer_len,
+        };
+        setup.prepare(&socket).map_err(failed("setting options of a socket"))?;
         let segments = config.gso.sends_trains(&interface, socket.as_fd());
         let any = AnyReadable::new().map_err(failed("making an epoll descriptor"))?;
-        let watched = any.add(socket.as_fd()).and_then(|()| passing.watch(&any));
+        let watched = any.add(socket.as_fd(), SHARED).and_then(|()| passing.watch(&any, PASSED));
         watched.map_err(failed("watching sockets"))?;
         // To this host's own addresses the kernel chooses `lo`.
         let leaves_by = if interface.flags.loopback { 0 } else { interface.index };
@@ -151,7 +155,11 @@ impl UdpSockets {
             },
             socket,
             passing,
+            peers: Peers::default(),
             any,
+            first: 0,
+            whole_trains: is_software,
+            receive_buffer_len: config.receive_buffer_len,
             identifications: Identifications::new(config.other_identifications),
             transmitter: Transmitter::new(senders.clone(), leaves_by, TRANSMIT_SLOTS),
             buffers: vec![vec![0; PAYLOAD_AT + usize::from(u16::MAX)]; BATCH],
@@ -167,22 +175,27 @@ impl UdpSockets {
         &self.interface
     }
 
+    /// Receives from the shared socket, or from that of a peer.
     fn receive_datagrams(
         &mut self,
+        peer: Option<usize>,
         budget: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let mut count = 0;
         while count < budget {
+            let socket = match peer {
+                Some(number) => self.peers.socket(number),
+                None => Some(self.socket.as_fd()),
+            };
+            let Some(socket) = socket else { break };
             let len = BATCH.min(budget - count);
-            let received = udp::receive(
-                self.socket.as_fd(),
-                &mut self.buffers[..len],
-                PAYLOAD_AT,
-                &mut self.datagrams,
-            );
+            let received =
+                udp::receive(socket, &mut self.buffers[..len], PAYLOAD_AT, &mut self.datagrams);
             let received = match received {
                 Err(error) if is_nothing(&error) => 0,
+                // What the kernel says about a connected socket, such as that its peer is gone.
+                Err(_) if peer.is_some() => 0,
                 other => other?,
             };
             for number in 0..received {
@@ -225,13 +238,85 @@ impl UdpSockets {
     ) -> io::Result<usize> {
         let mut count = 0;
         while count < budget {
-            let Some((segment_len, frame)) = self.passing.receive()? else { break };
-            lend(&mut self.identifications, frame, segment_len, on_frame);
+            let Some(passed) = self.passing.receive()? else { break };
+            let wanted = passed.source.filter(|source| self.peers.on_passed(source));
+            lend(&mut self.identifications, passed.bytes, passed.segment_len, on_frame);
             count += 1;
+            if let Some(source) = wanted {
+                if let Some(replaced) = self.peers.replaced() {
+                    count += self.receive_datagrams(Some(replaced), MAX_DRAINED, on_frame)?;
+                }
+                let setup = Setup {
+                    interface: &self.interface.name,
+                    whole_trains: self.whole_trains,
+                    buffer_len: self.receive_buffer_len,
+                };
+                // A failure, such as too many descriptors, leaves all as it was.
+                let _opened = self.peers.open(source, setup, &self.any);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Receives from the sockets that have something.
+    fn receive_ready(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut ready = match self.any.readable() {
+            Err(error) if is_nothing(&error) => 0,
+            other => other?,
+        };
+        // Another one first each time: none waits for the others.
+        self.first = (self.first + 1) % u64::BITS;
+        ready = ready.rotate_right(self.first);
+        let mut count = 0;
+        while ready != 0 && count < budget {
+            let number = (ready.trailing_zeros() + self.first) % u64::BITS;
+            ready &= ready - 1;
+            let left = budget - count;
+            count += match number {
+                SHARED => self.receive_datagrams(None, left, on_frame)?,
+                PASSED => self.receive_passed(left, on_frame)?,
+                number => self.receive_datagrams(Some(number as usize), left, on_frame)?,
+            };
         }
         Ok(count)
     }
 }
+
+/// How sockets that receive are made.
+#[derive(Clone, Copy, Debug)]
+struct Setup<'a> {
+    interface: &'a str,
+    /// The kernel gives whole trains.
+    whole_trains: bool,
+    /// Bytes of receive buffer to request.
+    buffer_len: usize,
+}
+
+impl Setup<'_> {
+    /// Sets the options of a socket that is bound.
+    fn prepare(self, socket: &Socket) -> io::Result<()> {
+        let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
+        if self.whole_trains {
+            // A card would merge packets whose identifications differ.
+            set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        }
+        let len = i32::try_from(self.buffer_len).unwrap_or(i32::MAX);
+        if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len).is_err() {
+            socket.set_recv_buffer_size(self.buffer_len)?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers in the epoll set, behind those of peers.
+const SHARED: u32 = MAX_PEERS as u32;
+const PASSED: u32 = SHARED + 1;
+/// Datagrams that are taken from a socket before it is closed.
+const MAX_DRAINED: usize = 256;
 
 /// Lends a frame with its identification, as far as that is found.
 fn lend(
@@ -252,7 +337,11 @@ impl FrameDevice for UdpSockets {
         budget: usize,
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
-        let received = self.receive_datagrams(budget, on_frame);
+        if !self.peers.is_empty() {
+            let received = self.receive_ready(budget, on_frame);
+            return received.map_err(|error| explain(error, &self.interface));
+        }
+        let received = self.receive_datagrams(None, budget, on_frame);
         let mut received = received.map_err(|error| explain(error, &self.interface))?;
         if received == 0 {
             self.empty_receives = self.empty_receives.wrapping_add(1);
@@ -306,9 +395,13 @@ impl FrameDevice for UdpSockets {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let dropped = udp::dropped(self.socket.as_fd()).unwrap_or(0);
-        let mut all =
-            vec![("socket_rcvd_dropped", dropped), ("socket_rcvd_unusable", self.unusable)];
+        let (peers, by_peers) = self.peers.counters();
+        let dropped = udp::dropped(self.socket.as_fd()).unwrap_or(0) + by_peers;
+        let mut all = vec![
+            ("socket_rcvd_dropped", dropped),
+            ("socket_rcvd_unusable", self.unusable),
+            ("udp_peer_sockets", peers),
+        ];
         all.extend(self.transmitter.counters());
         all.extend(self.identifications.counters());
         all.extend(self.passing.counters());

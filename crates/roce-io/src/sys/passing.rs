@@ -95,19 +95,35 @@ impl AnyReadable {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Adds a socket, which ends its share when it is closed.
-    pub(crate) fn add(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    /// Adds a socket under a number below 64.
+    pub(crate) fn add(&self, socket: BorrowedFd<'_>, number: u32) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, socket, number)
+    }
+
+    /// Removes a socket: closing it is not enough if a child of `fork` has it too.
+    pub(crate) fn remove(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, socket, 0)
+    }
+
+    fn control(&self, operation: i32, socket: BorrowedFd<'_>, number: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number.into() };
         // SAFETY: both descriptors are open, and the kernel only reads the event.
         let result = unsafe {
-            libc::epoll_ctl(
-                self.0.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                socket.as_raw_fd(),
-                &raw mut event,
-            )
+            libc::epoll_ctl(self.0.as_raw_fd(), operation, socket.as_raw_fd(), &raw mut event)
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Returns the numbers of the sockets that are readable now, as bits.
+    pub(crate) fn readable(&self) -> io::Result<u64> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        // SAFETY: the kernel writes at most as many events as there is room for.
+        let count = unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, 0)
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        let ready = events.iter().take(count);
+        Ok(ready.fold(0, |bits, event| bits | 1_u64.checked_shl(event.u64 as u32).unwrap_or(0)))
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 use roce_wire::Qpn;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::headers;
+use super::{headers, peers::Source};
 use crate::{
     Filter, QpnBlocks,
     error::OpenError,
@@ -46,6 +46,16 @@ impl Destination {
     pub(super) fn is_here(self) -> bool {
         matches!(self, Self::Here | Self::Management { here: true })
     }
+}
+
+/// A frame that another process has passed on.
+#[derive(Debug)]
+pub(super) struct PassedFrame<'a> {
+    pub(super) bytes: &'a mut [u8],
+    /// The length of its segments; `None`: it is one packet.
+    pub(super) segment_len: Option<usize>,
+    /// Its source, if it is for a queue pair of this process alone.
+    pub(super) source: Option<Source>,
 }
 
 /// The sockets by which datagrams are passed on.
@@ -116,9 +126,9 @@ impl Passing {
         Ok(Err(OpenError::OtherUser { name: interface.to_owned(), user }))
     }
 
-    /// Adds the sockets to what a thread sleeps on.
-    pub(super) fn watch(&self, any: &AnyReadable) -> io::Result<()> {
-        self.sockets.iter().try_for_each(|socket| any.add(socket.as_fd()))
+    /// Adds the sockets to what a thread sleeps on, under one number.
+    pub(super) fn watch(&self, any: &AnyReadable, number: u32) -> io::Result<()> {
+        self.sockets.iter().try_for_each(|socket| any.add(socket.as_fd(), number))
     }
 
     /// Takes the frames of a filter, under the names of its blocks.
@@ -183,9 +193,8 @@ impl Passing {
         *if is_taken { &mut self.passed } else { &mut self.not_taken } += 1;
     }
 
-    /// Receives a frame that another process has passed on: the length of its segments, and the frame.
-    /// One that this device does not take is dropped.
-    pub(super) fn receive(&mut self) -> io::Result<Option<(Option<usize>, &mut [u8])>> {
+    /// Receives a frame that another process has passed on. One that this device does not take is dropped.
+    pub(super) fn receive(&mut self) -> io::Result<Option<PassedFrame<'_>>> {
         let bound = self.names.len();
         for socket in &self.sockets[..bound] {
             let passed = match sys::passing::receive(socket.as_fd(), &mut self.buffer) {
@@ -198,14 +207,22 @@ impl Passing {
                 Err(error) => return Err(error),
             };
             let frame = &self.buffer[PREFIX_LEN..passed.len];
-            let payload = headers::read(frame).map(|headers| &frame[headers.payload_at..]);
-            if !payload.is_some_and(|payload| destination(&self.filter, payload).is_here()) {
+            let headers = headers::read(frame);
+            let destination = headers.map_or(Destination::Nowhere, |headers| {
+                destination(&self.filter, &frame[headers.payload_at..])
+            });
+            if !destination.is_here() {
                 self.not_taken += 1;
                 continue;
             }
-            let (prefix, frame) = self.buffer[..passed.len].split_at_mut(PREFIX_LEN);
+            let (prefix, bytes) = self.buffer[..passed.len].split_at_mut(PREFIX_LEN);
             let segment_len = usize::from(u16::from_le_bytes([prefix[0], prefix[1]]));
-            return Ok(Some((Some(segment_len).filter(|len| *len > 0), frame)));
+            return Ok(Some(PassedFrame {
+                bytes,
+                segment_len: Some(segment_len).filter(|len| *len > 0),
+                // Each process takes management of all sources.
+                source: headers.filter(|_| destination == Destination::Here).map(Source::of),
+            }));
         }
         Ok(None)
     }

@@ -31,9 +31,9 @@ struct Sockets {
 
 /// `UDP_NO_CHECK6_RX`, which libc lacks: datagrams over IPv6 may have a checksum of zero.
 const UDP_NO_CHECK6_RX: i32 = 102;
-/// Number of source ports: packets of queue pairs with different ones take different ways where several
-/// lead to the peer.
-const PORTS: usize = 4;
+/// Number of source ports: packets with different ones take different ways where several lead to the peer,
+/// and go to different processes there.
+const PORTS: usize = 16;
 /// Ports that are tried for one that is free.
 const MAX_TRIED: usize = 256;
 
@@ -88,38 +88,7 @@ impl UdpSenders {
 /// Binds a UDP socket to a port of all addresses, of IPv4 alone where the host has no IPv6. Returns whether
 /// it is one of IPv6. With an interface, the port is shared with other sockets of the interface.
 pub(super) fn bind(port: u16, interface: Option<&str>) -> io::Result<(Socket, bool)> {
-    let of = |address: SocketAddr| -> io::Result<Socket> {
-        let domain = Domain::for_address(address);
-        let socket = sys::socket::open(domain, Type::DGRAM, Some(Protocol::UDP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
-        if let Some(interface) = interface {
-            socket.bind_device(Some(interface.as_bytes()))?;
-            // Beside reservations of packet sockets; and with processes of this user.
-            socket.set_reuse_address(true)?;
-            socket.set_reuse_port(true)?;
-            let fd = socket.as_fd();
-            sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-            // Of groups that any socket of this host has joined.
-            sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 1)?;
-            if address.is_ipv6() {
-                let level = libc::IPPROTO_IPV6;
-                sys::socket::set_int(fd, level, libc::IPV6_RECVPKTINFO, 1)?;
-                sys::socket::set_int(fd, level, libc::IPV6_RECVTCLASS, 1)?;
-                // RoCE's packets have no UDP checksum, over IPv6, too.
-                sys::socket::set_int(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
-            } else {
-                sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
-            }
-        } else {
-            // Nothing is received here.
-            socket.attach_filter(&filter::drop_all())?;
-        }
-        socket.bind(&address.into())?;
-        Ok(socket)
-    };
-    match of((Ipv6Addr::UNSPECIFIED, port).into()) {
+    match bind_to((Ipv6Addr::UNSPECIFIED, port).into(), interface) {
         Ok(socket) => Ok((socket, true)),
         Err(error)
             if matches!(
@@ -127,10 +96,43 @@ pub(super) fn bind(port: u16, interface: Option<&str>) -> io::Result<(Socket, bo
                 Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPFNOSUPPORT)
             ) =>
         {
-            of((Ipv4Addr::UNSPECIFIED, port).into()).map(|socket| (socket, false))
+            bind_to((Ipv4Addr::UNSPECIFIED, port).into(), interface).map(|socket| (socket, false))
         }
         Err(error) => Err(error),
     }
+}
+
+/// Binds a UDP socket to one address and port, as [`bind`] does to all.
+pub(super) fn bind_to(address: SocketAddr, interface: Option<&str>) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    let socket = sys::socket::open(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    if let Some(interface) = interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+        // Beside reservations of packet sockets; and with processes of this user.
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        let fd = socket.as_fd();
+        sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+        // Of groups that any socket of this host has joined.
+        sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 1)?;
+        if address.is_ipv6() {
+            let level = libc::IPPROTO_IPV6;
+            sys::socket::set_int(fd, level, libc::IPV6_RECVPKTINFO, 1)?;
+            sys::socket::set_int(fd, level, libc::IPV6_RECVTCLASS, 1)?;
+            // RoCE's packets have no UDP checksum, over IPv6, too.
+            sys::socket::set_int(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+        } else {
+            sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        }
+    } else {
+        // Nothing is received here.
+        socket.attach_filter(&filter::drop_all())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 fn prepare(socket: &Socket, is_v6: bool, send_buffer_len: usize) -> io::Result<()> {

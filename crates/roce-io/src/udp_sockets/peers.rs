@@ -1,0 +1,119 @@
+//! Sockets for what single source ports of peers send here. The kernel prefers them to the sockets that share
+//! the port, so these packets come to their process at once, and not by way of another.
+
+use std::{
+    io, mem,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use roce_wire::ROCE_V2_PORT;
+use socket2::Socket;
+
+use super::{Setup, headers::Headers, senders};
+use crate::sys::{passing::AnyReadable, udp};
+
+/// Sockets at most, in an epoll set of 64.
+pub(super) const MAX_PEERS: usize = 32;
+/// Of so many packets that others pass on, the last one's source gets a socket.
+const PASSED_PER_SOCKET: u32 = 16;
+/// The same while one has to be closed for it.
+const PASSED_PER_REPLACEMENT: u32 = 1024;
+
+/// Sources that have a socket of their own.
+///
+/// A source is noticed by the packets that other processes pass on. One in some opens a socket, so that
+/// those that send much get theirs soon, and forged ones, of which each packet may have another source,
+/// close others seldom. Without a socket packets are passed on as before.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// The place is the number in the epoll set.
+    all: Vec<Peer>,
+    /// The next place that is used again.
+    next: usize,
+    passed: u32,
+    /// What closed sockets have dropped.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    source: Source,
+    socket: Socket,
+}
+
+/// Where packets come from, and the address of this host that they are sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    address: SocketAddr,
+    destination: IpAddr,
+}
+
+impl Source {
+    /// Returns the source of a frame.
+    pub(super) fn of(headers: Headers) -> Self {
+        let address = SocketAddr::new(headers.source, headers.source_port);
+        Self { address, destination: headers.destination }
+    }
+}
+
+impl Peers {
+    /// Returns true if there is no socket.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Returns the socket of a number.
+    pub(super) fn socket(&self, number: usize) -> Option<BorrowedFd<'_>> {
+        self.all.get(number).map(|peer| peer.socket.as_fd())
+    }
+
+    /// Notes that a packet was passed on. Returns true if its source shall get a socket.
+    pub(super) fn on_passed(&mut self, source: &Source) -> bool {
+        let each =
+            if self.replaced().is_some() { PASSED_PER_REPLACEMENT } else { PASSED_PER_SOCKET };
+        self.passed = self.passed.wrapping_add(1);
+        // What has a socket and is passed on nevertheless comes from a source that another process has a
+        // socket for, too, and the kernel prefers that.
+        self.passed.is_multiple_of(each) && self.all.iter().all(|peer| peer.source != *source)
+    }
+
+    /// Returns the number of the socket that the next one replaces, which is best empty then.
+    pub(super) fn replaced(&self) -> Option<usize> {
+        (self.all.len() == MAX_PEERS).then_some(self.next)
+    }
+
+    /// Opens a socket for a source.
+    pub(super) fn open(
+        &mut self,
+        source: Source,
+        setup: Setup<'_>,
+        any: &AnyReadable,
+    ) -> io::Result<()> {
+        let to = (source.destination, ROCE_V2_PORT).into();
+        let socket = senders::bind_to(to, Some(setup.interface))?;
+        setup.prepare(&socket)?;
+        socket.connect(&source.address.into())?;
+        let number = self.replaced().unwrap_or(self.all.len());
+        any.add(socket.as_fd(), number as u32)?;
+        let peer = Peer { source, socket };
+        match self.all.get_mut(number) {
+            Some(place) => {
+                let old = mem::replace(place, peer);
+                self.dropped += udp::dropped(old.socket.as_fd()).unwrap_or(0);
+                self.next = (self.next + 1) % MAX_PEERS;
+                any.remove(old.socket.as_fd())
+            }
+            None => {
+                self.all.push(peer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the number of sockets, and the number of packets that they had no room for.
+    pub(super) fn counters(&self) -> (u64, u64) {
+        let open = self.all.iter().map(|peer| udp::dropped(peer.socket.as_fd()).unwrap_or(0));
+        (self.all.len() as u64, self.dropped + open.sum::<u64>())
+    }
+}
