@@ -117,3 +117,70 @@ impl Peers {
         (self.all.len() as u64, self.dropped + open.sum::<u64>())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use roce_netns::{Link, VirtualNetwork};
+    use roce_test_macros::tier1;
+
+    use super::*;
+
+    const SETUP: Setup<'_> = Setup { interface: "eth0", whole_trains: false, buffer_len: 1 << 16 };
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
+
+    /// Two more than have room send a datagram each, twice.
+    #[tier1]
+    fn the_last_sources_have_sockets_which_alone_get_what_these_send() {
+        let network = VirtualNetwork::new().unwrap();
+        let [here, there] = ["here", "there"].map(|name| network.host(name).unwrap());
+        network.veth((&here, "eth0"), (&there, "eth0"), Link { mtu: 1500 }).unwrap();
+        here.address("eth0", "10.1.0.1/24".parse().unwrap()).unwrap();
+        there.address("eth0", "10.1.0.2/24".parse().unwrap()).unwrap();
+        let bind = || UdpSocket::bind("10.1.0.2:0").unwrap();
+        let senders: Vec<_> =
+            there.run(move || (0..MAX_PEERS + 2).map(|_| bind()).collect::<Vec<_>>());
+        let sources: Vec<_> = senders
+            .iter()
+            .map(|it| Source { address: it.local_addr().unwrap(), destination: HERE })
+            .collect();
+        let (any, shared, peers) = here.run(move || {
+            let any = AnyReadable::new().unwrap();
+            let (shared, _) = senders::bind(ROCE_V2_PORT, Some("eth0")).unwrap();
+            any.add(shared.as_fd(), MAX_PEERS as u32).unwrap();
+            let mut peers = Peers::default();
+            for source in sources {
+                peers.open(source, SETUP, &any).unwrap();
+            }
+            (any, shared, peers)
+        });
+        assert_eq!((peers.all.len(), peers.replaced()), (MAX_PEERS, Some(2)));
+        let mut byte = [0];
+        for (number, sender) in senders.iter().enumerate() {
+            sender.send_to(&[number as u8], (HERE, ROCE_V2_PORT)).unwrap();
+            let place = match number {
+                0 | 1 => MAX_PEERS,
+                _ => number % MAX_PEERS,
+            };
+            // A veth has carried the datagram when the call returns, or does so at once.
+            let mut readable = 0;
+            while readable == 0 {
+                readable = any.readable().unwrap();
+            }
+            assert_eq!(readable, 1 << place, "source {number}");
+            let socket = peers.all.get(place).map_or(&shared, |peer| &peer.socket);
+            assert_eq!(io::Read::read(&mut &*socket, &mut byte).unwrap(), 1);
+            assert_eq!(usize::from(byte[0]), number);
+        }
+    }
+
+    #[test]
+    fn a_socket_is_worth_some_packets_and_a_replacement_many() {
+        let source =
+            |port| Source { address: (Ipv4Addr::new(10, 1, 0, 2), port).into(), destination: HERE };
+        let mut peers = Peers::default();
+        let mut wanted = |count: u32| (0..count).filter(|_| peers.on_passed(&source(1))).count();
+        assert_eq!((wanted(15), wanted(1), wanted(160)), (0, 1, 10));
+    }
+}
