@@ -43,6 +43,7 @@ impl Map {
             inner_map_fd: 0,
             numa_node: 0,
             name: object_name(name),
+            interface: 0,
         };
         // SAFETY: BPF_MAP_CREATE reads its request, which holds no pointers.
         let fd = unsafe { call_for_fd(BPF_MAP_CREATE, &request) }?;
@@ -274,6 +275,8 @@ struct MapCreate {
     inner_map_fd: u32,
     numa_node: u32,
     name: [u8; 16],
+    /// Always 0; valgrind looks at it, however long the request is.
+    interface: u32,
 }
 
 #[repr(C)]
