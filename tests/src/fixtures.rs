@@ -82,6 +82,9 @@ impl TestDevice {
         };
         let config = DeviceConfig { shards, backend, ..config };
         let device = host.run(|| Device::open("eth0", config)).expect("the device opens");
+        if let Some(why) = device.backend_refusal() {
+            println!("{} instead of {backend}: {why}", device.backend());
+        }
         Self::of(device)
     }
 
@@ -97,6 +100,11 @@ impl TestDevice {
         }
         let cq = device.create_cq(4096, None).expect("a queue");
         Self { device, pd, cq }
+    }
+
+    /// Whether several packets leave as one frame: AF_XDP has a frame for each.
+    pub fn sends_trains(&self) -> bool {
+        self.device.backend() != Backend::AfXdp
     }
 
     /// A queue pair in RESET.

@@ -4,6 +4,8 @@ use roce_collectives::{Buffer, BufferSlice, Collective, Error, Group, GroupConfi
 use roce_netns::{Host, IpNet, Link, Switch, VirtualNetwork};
 use roce_ring::test_data;
 
+use crate::fixtures::device_config;
+
 /// Where rank 0 listens.
 pub const ROOT: &str = "10.7.0.1:29500";
 
@@ -55,7 +57,8 @@ impl Ranks {
     /// How a rank joins.
     pub fn config(&self, rank: u32) -> GroupConfig {
         let interfaces = (0..self.rails).map(|rail| format!("eth{rail}")).collect();
-        GroupConfig { interfaces, ..GroupConfig::new(rank, self.hosts.len() as u32, ROOT) }
+        let device = device_config();
+        GroupConfig { interfaces, device, ..GroupConfig::new(rank, self.hosts.len() as u32, ROOT) }
     }
 
     /// Lets every rank do `work` in a thread of its own, in its host.

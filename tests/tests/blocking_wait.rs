@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, GsoMode,
     MemoryRegion, RecvWr, RemoteAddr, SendOperation, SendWr,
@@ -32,7 +32,7 @@ fn cpu_time() -> Duration {
 fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
-    let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let right = cable.right.run(|| Device::open("eth0", device_config())).unwrap();
     let (right, channel) = end_with_channel(right);
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
@@ -57,7 +57,7 @@ fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
 #[tier1]
 fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     let cable = Cable::with_mtu(1500);
-    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     let (end, channel) = end_with_channel(device);
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
@@ -78,7 +78,7 @@ fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
 fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
-    let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let right = cable.right.run(|| Device::open("eth0", device_config())).unwrap();
     let (right, channel) = end_with_channel(right);
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
@@ -102,7 +102,7 @@ fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
 #[tier1]
 fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
     let cable = Cable::with_mtu(1500);
-    let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     let (left, channel) = end_with_channel(left);
     let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (_here, _there) = connect(&left, &right, &ConnectOptions::default());
@@ -117,7 +117,7 @@ fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
 #[tier1]
 fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
     let cable = Cable::with_mtu(1500);
-    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     let (left, channel) = end_with_channel(device);
     let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions { retry_count: 1, ..ConnectOptions::default() };
@@ -215,7 +215,7 @@ fn what_a_program_sends_to_itself_arrives_though_it_never_polls() {
 #[tier1]
 fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
     let cable = Cable::with_mtu(1500);
-    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     let (end, channel) = end_with_channel(device);
     let (wakes, beside) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {

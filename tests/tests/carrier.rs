@@ -4,7 +4,9 @@
 use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents};
+use roce_tests::fixtures::{
+    COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, device_config,
+};
 use roce_tests::outage::{
     ConnectTimes, LONG, SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row,
     wait_for_port, write_through,
@@ -15,7 +17,7 @@ const FAR: usize = 16;
 
 /// The left end, which waits in some manner, and the right one.
 fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
-    let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
 }
 

@@ -4,7 +4,7 @@ use roce_test_macros::tier1;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use roce_tests::fixtures::{Cable, TestDevice, connect};
+use roce_tests::fixtures::{Cable, TestDevice, connect, device_config};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr, SendOperation, SendWr,
 };
@@ -18,7 +18,7 @@ fn time_never_goes_back_however_many_threads_drive() {
     }
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
-    let device = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let device = cable.right.run(|| Device::open("eth0", device_config())).unwrap();
     let channel = device.create_completion_channel().unwrap();
     let cq = device.create_cq(64, Some(&channel)).unwrap();
     let right = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };

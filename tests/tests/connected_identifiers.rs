@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use roce_netns::Host;
 use roce_test_macros::tier1;
-use roce_tests::fixtures::{Cable, pattern};
+use roce_tests::fixtures::{Cable, device_config, pattern};
 use roce_verbs::cm::{
     ConnectionParameters, Error, Event, EventChannel, EventKind, Id, PortSpace, RejectReason,
     SidrStatus, Unreachable,
@@ -437,7 +437,7 @@ fn a_program_that_sleeps_on_the_descriptor_gets_its_events_from_the_devices_thre
 fn queue_pair_1_is_the_connection_managements_or_the_applications() {
     let cable = Cable::with_mtu(1500);
     let end = End::on(&cable.left);
-    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     let (cq, pd) = (device.create_cq(4, None).unwrap(), device.alloc_pd().unwrap());
     let own = pd.queue_pair(&cq, &cq).general_services().build().unwrap();
     let id = end.channel.create_id(PortSpace::TCP, 0).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
 use roce_verbs::{
     Completion, CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig,
     MemoryRegion, QueuePair, RecvWr, SendOperation, SendWr,
@@ -37,7 +37,7 @@ impl Ends {
     fn new() -> Self {
         let cable = Cable::with_mtu(1500);
         let left = TestDevice::on(&cable.left, DeviceConfig::default());
-        let device = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+        let device = cable.right.run(|| Device::open("eth0", device_config())).unwrap();
         let channel = device.create_completion_channel().unwrap();
         let cq = device.create_cq(64, Some(&channel)).unwrap();
         let right = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_netns::{Host, VirtualNetwork};
 use roce_tests::echo::Echo;
-use roce_tests::fixtures::{TestDevice, connect, contents};
+use roce_tests::fixtures::{TestDevice, connect, contents, device_config};
 use roce_tests::ip::ip;
 use roce_tests::outage::{SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row};
-use roce_verbs::{
-    CompletionStatus, Device, DeviceConfig, MemoryRegion, RecvWr, SendOperation, SendWr, exchange,
-};
+use roce_verbs::{CompletionStatus, Device, MemoryRegion, RecvWr, SendOperation, SendWr, exchange};
 use tappers::{Interface, Tap};
 
 /// Two hosts with a tap each, and a thread that carries frames from one to the other.
@@ -87,7 +85,7 @@ fn carry(from: &Tap, to: &Tap) {
 }
 
 fn ends(hosts: &Carried, waiting: Waiting) -> (Waiter, TestDevice) {
-    let open = |host: &Host| host.run(|| Device::open("tap0", DeviceConfig::default())).unwrap();
+    let open = |host: &Host| host.run(|| Device::open("tap0", device_config())).unwrap();
     (Waiter::new(open(&hosts.left), waiting), TestDevice::of(open(&hosts.right)))
 }
 

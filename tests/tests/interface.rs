@@ -3,7 +3,7 @@
 use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
 use roce_tests::ip::ip;
 use roce_tests::outage::{
     LONG, SHORT, Waiter, Waiting, cpu_time, post_write, print_row, write_through,
@@ -11,7 +11,7 @@ use roce_tests::outage::{
 use roce_verbs::{CompletionStatus, Device, DeviceConfig};
 
 fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
-    let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, device_config};
 use roce_verbs::{
     CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
     FaultConfig, FaultRates, MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr,
@@ -39,7 +39,7 @@ impl Ends {
     }
 
     fn with_peer(cable: &Cable, peer: DeviceConfig) -> Self {
-        let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+        let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
         let channel = device.create_completion_channel().unwrap();
         let cq = device.create_cq(2 * DEPTH as usize, Some(&channel)).unwrap();
         let other = device.create_cq(1, None).unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roce_test_macros::tier1;
-use roce_tests::fixtures::{Cable, TestDevice};
+use roce_tests::fixtures::{Cable, TestDevice, device_config};
 use roce_tests::ip::ip;
 use roce_tests::verbs_program::VerbsProgram;
 use roce_tests::writer::Writer;
@@ -20,7 +20,7 @@ fn a_device_is_opened_and_closed_within_a_few_milliseconds_when_a_process_does_i
     let (mut opening, mut closing) = (Vec::new(), Vec::new());
     for _ in 0..100 {
         let began = Instant::now();
-        let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+        let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
         opening.push(began.elapsed());
         let began = Instant::now();
         drop(device);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
 use roce_tests::fixtures::{
-    COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, every_right, pattern,
+    COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, device_config, every_right, pattern,
 };
 use roce_tests::ranks::{Exercise, Ranks};
 use roce_verbs::{
@@ -156,7 +156,7 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
     let cable = Cable::with_mtu(1500);
     let ends: Vec<_> = [&cable.left, &cable.right]
         .map(|host| {
-            let device = host.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+            let device = host.run(|| Device::open("eth0", device_config())).unwrap();
             let channel = device.create_completion_channel().unwrap();
             let cq = device.create_cq(16, Some(&channel)).unwrap();
             (TestDevice { pd: device.alloc_pd().unwrap(), device, cq }, channel)

@@ -7,7 +7,7 @@ use roce_test_macros::tier1;
 use std::net::IpAddr;
 use std::process::Command;
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, device_config};
 use roce_tests::ip::{batch, ip, wait_until};
 use roce_tests::writer::{Writer, patient_from};
 use roce_verbs::{AddressVector, CompletionStatus, Device, DeviceConfig, Gid};
@@ -146,7 +146,7 @@ const PEER: &str = "ROCE_TEST_LINK_LOCAL_PEER";
 #[tier1]
 fn a_link_local_peer_is_resolved_without_cap_net_admin() {
     if let Ok(peer) = std::env::var(PEER) {
-        let device = Device::open("eth0", DeviceConfig::default()).unwrap();
+        let device = Device::open("eth0", device_config()).unwrap();
         let peer: IpAddr = peer.parse().unwrap();
         device.resolve(&AddressVector::new(0, Gid::from(peer))).unwrap();
         return;
@@ -155,7 +155,7 @@ fn a_link_local_peer_is_resolved_without_cap_net_admin() {
     let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let row = || right.device.gid_table().unwrap()[0];
     wait_until("the peer has its link-local address", || row().usable);
-    let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
     wait_until("the address is there", || left.gid_table().unwrap()[0].usable);
     drop(left);
     ip(&cable.left, "neighbour flush dev eth0");

@@ -94,6 +94,10 @@ fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() 
         for end in [&left, &right] {
             let count = |name| end.device.counter(name).unwrap();
             let (packets, frames) = (count("sent_pkts"), count("device_sent_frames"));
+            if !end.sends_trains() {
+                assert_eq!((count("device_sent_trains"), packets), (0, frames));
+                continue;
+            }
             assert!(count("device_sent_trains") > 0, "trains are sent");
             assert!(count("device_rcvd_trains") > 0, "and arrive whole");
             assert!(packets > 4 * frames, "{packets} packets in {frames} frames");

@@ -7,6 +7,7 @@
 use std::error::Error;
 
 use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
+use roce_tests::fixtures::device_config;
 use roce_tests::ranks::Exercise;
 
 /// So many operations count as working.
@@ -19,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let config = GroupConfig {
         interfaces: vec![interface.clone()],
+        device: device_config(),
         ..GroupConfig::new(rank.parse()?, size.parse()?, root)
     };
     let rounds: u64 = rounds.parse()?;
