@@ -165,15 +165,16 @@ impl Passing {
         &self.filter
     }
 
-    /// Passes on a frame behind its prefix. What no process takes is dropped.
+    /// Passes on a frame behind its prefix. What no process takes is dropped. It leaves by the socket that has its
+    /// name for good: the kernel gives one to a socket that tells of senders and sends without, and then
+    /// refuses it that of a block.
     pub(super) fn pass(&mut self, destination: Destination, message: &[u8]) {
         match destination {
             Destination::Here | Destination::Nowhere => {}
             Destination::Block(block) => {
                 let sent = address(&block_name(self.user, block));
-                let sent = sent.and_then(|to| {
-                    self.sockets[0].send_to_with_flags(message, &to, libc::MSG_DONTWAIT)
-                });
+                let sent = sent
+                    .and_then(|to| self.claim.send_to_with_flags(message, &to, libc::MSG_DONTWAIT));
                 self.count(sent.is_ok());
             }
             Destination::Management { .. } => {
@@ -181,7 +182,7 @@ impl Passing {
                 let names = self.names(&management_prefix(self.user)).unwrap_or_default();
                 for name in names.into_iter().filter(|name| *name != own) {
                     let sent = address(&name).and_then(|to| {
-                        self.sockets[0].send_to_with_flags(message, &to, libc::MSG_DONTWAIT)
+                        self.claim.send_to_with_flags(message, &to, libc::MSG_DONTWAIT)
                     });
                     self.count(sent.is_ok());
                 }
