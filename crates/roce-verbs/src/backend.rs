@@ -122,7 +122,11 @@ impl Opener {
 
     /// Opens an interface by AF_XDP sockets, or by a packet socket where they are not to be had.
     fn open_xdp(&mut self, config: &AfPacketConfig) -> Result<Opened, OpenError> {
-        let packet = ReusedSocket::open(config)?;
+        let packet = ReusedSocket::open(config).map_err(|error| match error {
+            // Who gets that one right alone is refused the others next.
+            OpenError::NotPermitted { name } => OpenError::Xdp(XdpError::NotPermitted { name }),
+            other => other,
+        })?;
         let interface = packet.interface().clone();
         let xdp = XdpConfig { filter: config.filter.clone(), ..XdpConfig::default() };
         let device: Box<dyn FrameDevice> = match XdpSocket::around(packet, &interface, &xdp) {
