@@ -28,6 +28,11 @@ impl Process {
         Self { child, output }
     }
 
+    /// Returns its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a signal.
     ///
     /// # Panics

@@ -4,6 +4,7 @@ pub mod datagrams;
 pub mod echo;
 pub mod fixtures;
 pub mod ip;
+pub mod kernel_objects;
 pub mod outage;
 pub mod ranks;
 pub mod raw_sender;

@@ -1,7 +1,10 @@
 //! Devices over AF_XDP sockets, between themselves and with devices of other back ends.
 
+use std::collections::BTreeSet;
+use std::env;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +12,7 @@ use roce_netns::{Host, is_in_user_namespace};
 use roce_test_macros::tier1;
 use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice};
+use roce_tests::kernel_objects::{self, Kind};
 use roce_tests::services::{Caller, by, datagrams, over, reliable, unreliable};
 use roce_verbs::{Backend, Device, DeviceConfig, Error, FaultConfig, OpenError, XdpError};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -163,6 +167,54 @@ fn processes_that_are_killed_in_any_order_disturb_none_of_the_others() {
     drop(near);
     let again = open_xdp(&cable.left);
     reliable(&again, &far, &over(1));
+}
+
+/// `ROCE_XDP_KILL_ROUNDS` runs it longer; six rounds have each order.
+#[tier1]
+fn nothing_is_left_in_the_kernel_when_all_processes_are_killed() {
+    if is_in_user_namespace() {
+        return;
+    }
+    let rounds = env::var("ROCE_XDP_KILL_ROUNDS").map_or(6, |rounds| rounds.parse().unwrap());
+    let cable = Cable::with_mtu(1500);
+    let far = TestDevice::on(&cable.right, by(Backend::AfPacket));
+    let mut ids = BTreeSet::new();
+    for round in 0..rounds {
+        let begin = |number: u16| {
+            let echo = start_echo(&cable.left, 7000 + number);
+            let caller = Caller::connect(&cable.right, &far, &echo);
+            (echo, caller)
+        };
+        let mut servers: Vec<_> = (0..3).map(begin).collect();
+        let had = servers.iter().map(|(echo, _)| kernel_objects::of_process(echo.process.id()));
+        let [first, second, third] = had.collect::<Vec<_>>().try_into().unwrap();
+        let kinds: Vec<_> = first.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [Kind::Program, Kind::Map, Kind::Map, Kind::Map, Kind::Link]);
+        assert_eq!([second, third], [[], []]);
+        assert!(xdp_of(&cable.left).contains("name roce_xdp"), "{}", xdp_of(&cable.left));
+        assert!(first.iter().all(|object| kernel_objects::exists(*object) && ids.insert(*object)));
+        // Each order of the three.
+        for victim in [round / 2 % 3, round % 2, 0] {
+            servers.iter().for_each(|(_, caller)| caller.call(&far, round as u8));
+            servers.remove(victim).0.process.kill();
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let left =
+            || first.iter().filter(|object| kernel_objects::exists(**object)).collect::<Vec<_>>();
+        while !left().is_empty() {
+            assert!(Instant::now() < deadline, "round {round}: {:?}", left());
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(xdp_of(&cable.left), "", "round {round}");
+    }
+    println!("{rounds} rounds, {} objects, all gone", ids.len());
+}
+
+/// Returns what `ip` says of XDP on `eth0`.
+fn xdp_of(host: &Host) -> String {
+    let output = host.run(|| Command::new("ip").args(["-d", "link", "show", "eth0"]).output());
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    text.lines().filter(|line| line.contains("xdp")).collect()
 }
 
 #[tier1]
