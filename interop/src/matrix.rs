@@ -30,7 +30,8 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
         newer_operations(&mut cases, *direction, plan);
-        udp_sockets(&mut cases, *direction, plan);
+        other_backends(&mut cases, *direction, plan, ("udp sockets", "udp"));
+        other_backends(&mut cases, *direction, plan, (XDP_SOCKETS, "af-xdp"));
         without_acks(&mut cases, *direction, plan);
         groups(&mut cases, *direction, plan);
         shared_queues(&mut cases, *direction, plan);
@@ -231,21 +232,29 @@ fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
     }
 }
 
-/// Operations of each kind, where our end uses UDP sockets: rxe counts the IPv4 identifications, which
-/// these do not tell.
-fn udp_sockets(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+/// The group that needs the rights of the machine's own root.
+pub const XDP_SOCKETS: &str = "af-xdp sockets";
+
+/// Operations of each kind, where our end does not use packet sockets. UDP sockets do not tell the IPv4
+/// identifications, which rxe counts; a tap hands frames of several pages to AF_XDP sockets.
+fn other_backends(
+    cases: &mut Vec<Case<World>>,
+    direction: Direction,
+    plan: &Plan,
+    (group, backend): (&'static str, &str),
+) {
     if direction == Direction::RxeToRxe {
         return;
     }
     let operations = [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd];
     for (family, path_mtu, wait_mode) in COLUMNS {
         for operation in operations {
-            let by_udp = ["--backend", "udp"].map(OsString::from);
-            let ours: Vec<OsString> = plan.ours.iter().cloned().chain(by_udp).collect();
+            let by_it = ["--backend", backend].map(OsString::from);
+            let ours: Vec<OsString> = plan.ours.iter().cloned().chain(by_it).collect();
             let settings = ConnectionParams::new(family, path_mtu);
             let lens = [0, 1, path_mtu + 1, 64 << 10, 1 << 20];
             cases.push(Case {
-                group: "udp sockets",
+                group,
                 row: row(operation, direction),
                 column: format!("{family:?} {path_mtu}"),
                 path_mtu,

@@ -17,7 +17,7 @@ mod windows;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use roce_verbs::{Device, DeviceConfig, FaultConfig, FaultRates, GsoMode};
+use roce_verbs::{Device, DeviceConfig, FaultConfig, FaultRates, GsoMode, environment};
 
 use objects::Objects;
 use parse::Words;
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
 fn open() -> Result<Objects> {
     let mut arguments = std::env::args().skip(1);
     let interface = arguments.next().ok_or("usage: roce_agent INTERFACE [OPTION VALUE]...")?;
-    let mut config = DeviceConfig::default();
+    let backend = environment::backend()?;
+    let mut config = DeviceConfig { backend, ..DeviceConfig::default() };
     let (mut loss, mut mark, mut seed) = (0.0, 0.0, 1);
     while let Some(option) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
@@ -75,5 +76,9 @@ fn open() -> Result<Objects> {
         config.faults =
             Some(FaultConfig { seed, inbound: rates, outbound: rates, ..FaultConfig::default() });
     }
-    Objects::on(Device::open(&interface, config)?)
+    let device = Device::open(&interface, config)?;
+    if let Some(why) = device.backend_refusal() {
+        eprintln!("roce_agent: by {}: {why}", device.backend());
+    }
+    Objects::on(device)
 }

@@ -1,7 +1,7 @@
 //! What both ends of a connection do, and what is lost meanwhile.
 
 use roce_verbs::cm::{PortSpace, Timing};
-use roce_verbs::{Device, DeviceConfig, FaultConfig};
+use roce_verbs::{Device, DeviceConfig, FaultConfig, environment};
 
 use crate::fault::{Fault, expect};
 use crate::params::Family;
@@ -172,7 +172,8 @@ impl Exchange {
             "" => Timing::default(),
             timing => timing.parse().map_err(Fault::ours("read the times"))?,
         };
-        Ok(DeviceConfig { faults, connection_timing, ..DeviceConfig::default() })
+        let backend = environment::backend().map_err(Fault::ours("choose a back end"))?;
+        Ok(DeviceConfig { backend, faults, connection_timing, ..DeviceConfig::default() })
     }
 
     /// Fails unless each fault has happened.
