@@ -107,6 +107,19 @@ pub enum XdpError {
         /// What is needed.
         mebibytes: usize,
     },
+    /// The kernel has no AF_XDP frames of several buffers, and packets of this MTU need them.
+    #[error(
+        "AF_XDP of this kernel carries packets of {longest} bytes, and {name} has an MTU of {mtu}: lower it \
+         (ip link set {name} mtu {longest}), or take Linux 6.6 or newer"
+    )]
+    Mtu {
+        /// The interface.
+        name: String,
+        /// Its MTU.
+        mtu: usize,
+        /// Bytes of the longest packet that AF_XDP carries.
+        longest: usize,
+    },
     /// There is nothing to gain.
     #[error("{name} is the loopback, which carries packet trains whole")]
     Loopback {

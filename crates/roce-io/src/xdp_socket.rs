@@ -226,6 +226,7 @@ impl Opened {
             attachment.set_socket(queue, socket.as_fd()).map_err(|error| failed((step, error)))?;
             sockets.push(socket);
         }
+        check_mtu(name, &sockets, interface.mtu as usize)?;
         let len = i32::try_from(config.send_buffer_len).unwrap_or(i32::MAX);
         if let Some(first) = sockets.first() {
             let set = |name| sys::socket::set_int(first.as_fd(), libc::SOL_SOCKET, name, len);
@@ -262,6 +263,16 @@ fn usable_mtu(sockets: &[Xsk], mtu: usize) -> usize {
     const ETHERNET_LEN_WITH_TAGS: usize = 22;
     let longest = sockets.iter().map(Xsk::max_frame_len).min().unwrap_or(MAX_FRAME_LEN);
     mtu.min(longest - ETHERNET_LEN_WITH_TAGS)
+}
+
+/// Refuses an interface whose packets do not fit a page, where frames have no more: a peer may send such. Of an
+/// MTU above all that are usual, a frame's room is used as it is.
+fn check_mtu(name: &str, sockets: &[Xsk], mtu: usize) -> Result<(), XdpError> {
+    let longest = usable_mtu(sockets, usize::MAX);
+    if longest < mtu && sockets.iter().any(|socket| !socket.has_fragments()) {
+        return Err(XdpError::Mtu { name: name.to_owned(), mtu, longest });
+    }
+    Ok(())
 }
 
 impl<D: FrameDevice> FrameDevice for XdpSocket<D> {

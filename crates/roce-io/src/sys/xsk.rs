@@ -191,6 +191,11 @@ impl Xsk {
         Ok(())
     }
 
+    /// Returns true if frames may have several chunks.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.has_fragments
+    }
+
     /// Returns the bytes of the longest frame that can be sent and received.
     pub(crate) fn max_frame_len(&self) -> usize {
         if self.has_fragments { self.slot_len } else { CHUNK_LEN - HEADROOM }
