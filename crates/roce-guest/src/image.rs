@@ -232,7 +232,7 @@ fn build(directory: &Path, architecture: Architecture, root: &Path) -> Result<()
     let libraries = Libraries::below(root, architecture);
     let mut needed = libraries.needed_by(&programs)?;
     // Programs of this workspace that run in the guest need these libraries.
-    needed.extend(libraries.closure_of(&["libc.so.6", "libgcc_s.so.1", "libm.so.6"])?);
+    needed.extend(libraries.closure_of(&OF_WORKSPACE)?);
     for (name, path) in needed {
         let place = match name.starts_with("ld-linux") {
             true => properties.loader_folder.to_owned(),
@@ -356,12 +356,17 @@ const GUESTD: &str = include_str!("../guest/guestd.c");
 /// This crate's own files in the image: the image is rebuilt when they change. The first line is a
 /// version of the code that packs the image.
 const OWN_PARTS: &str = concat!(
-    "layout 5\n",
+    "layout 6\n",
     include_str!("../guest/init"),
     include_str!("../guest/set-network"),
     include_str!("../guest/welcome"),
     include_str!("../guest/guestd.c"),
 );
+
+/// Libraries of this workspace's programs. glibc has had the last ones as parts of the first since 2.34, but what
+/// is linked for older ones names them.
+const OF_WORKSPACE: [&str; 5] =
+    ["libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0"];
 
 const IPROUTE: &[&str] = &["ip", "tc", "rdma"];
 

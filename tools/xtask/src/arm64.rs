@@ -1,10 +1,13 @@
 //! `cargo xtask arm64`: tests of the crates with code for arm64, on an emulated processor.
 
+mod cross;
+mod guest;
+
 use std::time::Instant;
 
-use crate::{Result, host, workspace};
+use clap::Args;
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
+use crate::{Result, host};
 
 /// What is tested: arguments of `cargo test`. The protocol's tests have nothing of the architecture and take
 /// many minutes; the rest of `roce-verbs` needs sockets that the emulator of programs does not have.
@@ -23,18 +26,29 @@ const TESTS: &[&[&str]] = &[
     ],
 ];
 
-/// Builds the tests for arm64, and runs them with QEMU's emulator of programs.
+/// What `cargo xtask arm64` takes.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Options {
+    /// Boot a machine with Debian's kernel instead, and run there unit tests, what is released for arm64, and
+    /// unmodified programs, also against this machine's (as root).
+    #[arg(long)]
+    guest: bool,
+}
+
+/// Builds the tests for arm64, and runs them with QEMU's emulator of programs, or in a guest.
 ///
 /// # Errors
 /// If they cannot be built, or a test fails.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(options: Options) -> Result<()> {
     host::install_missing(host::ARM64_TOOLS)?;
-    host::install_standard_library(TARGET)?;
+    host::install_standard_library(cross::TARGET)?;
+    if options.guest {
+        return guest::run();
+    }
     for arguments in TESTS {
         let started = Instant::now();
-        let mut cargo = workspace::cargo();
-        cargo.arg("test").arg(format!("--target={TARGET}")).args(*arguments);
-        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
+        let mut cargo = cross::cargo_test();
+        cargo.args(*arguments);
         cargo.env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
             "qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu",

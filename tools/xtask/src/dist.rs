@@ -118,12 +118,37 @@ fn lay_out_arm64(own: &Installation) -> Result<Installation> {
 /// # Errors
 /// If something does not compile, or a tool is missing.
 pub(crate) fn installation_for_tests() -> Result<PathBuf> {
+    Ok(lay_out_tests()?.folder().to_owned())
+}
+
+/// The program and the libraries of an installation.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) program: PathBuf,
+    pub(crate) libraries: Vec<PathBuf>,
+}
+
+/// Returns installations of what the tests run on this machine, and of what is released for arm64.
+///
+/// # Errors
+/// If something does not compile, or a tool is missing.
+pub(crate) fn installations_with_arm64() -> Result<[Installed; 2]> {
+    host::install_missing(host::ARM64_PACKAGING_TOOLS)?;
+    let own = lay_out_tests()?;
+    let other = lay_out_arm64(&own)?;
+    Ok([own, other].map(|installation| Installed {
+        program: installation.program(),
+        libraries: installation.libraries(),
+    }))
+}
+
+/// Lays out what the tests run, in a folder of its own.
+fn lay_out_tests() -> Result<Installation> {
     host::install_missing(host::PACKAGING_TOOLS)?;
     let folder = workspace::target().join("dist-tests");
     let built = build_for_tests()?;
     remove(&folder)?;
-    Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
-    Ok(folder)
+    Installation::lay_out(Architecture::X86_64, &built, &folder, None)
 }
 
 /// Builds what is released, for its glibc, and returns the folder of the result.

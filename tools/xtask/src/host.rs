@@ -159,6 +159,10 @@ pub(crate) const ARM64_TOOLS: &[Requirement] = &[
     (Program("qemu-aarch64-static"), "qemu-user-static"),
 ];
 
+/// For both sides of a pingpong with a guest.
+pub(crate) const PINGPONG_PROGRAMS: &[Requirement] =
+    &[(Program("ibv_rc_pingpong"), "ibverbs-utils")];
+
 /// Debian packages of what makes a virtual environment for the tools of wheels.
 pub(crate) const WHEEL_TOOLS: &[Requirement] = &[(PythonModule("ensurepip"), "python3-venv")];
 

@@ -38,7 +38,7 @@ pub(crate) fn stage(log: &Log) -> Result<StageResult> {
     Ok(StageResult::Passed(summary.to_owned()))
 }
 
-fn matrix() -> Command {
+pub(crate) fn matrix() -> Command {
     let mut matrix = Command::new(workspace::target().join("debug/interop"));
     matrix.arg("--target").arg(workspace::target());
     matrix

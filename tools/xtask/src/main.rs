@@ -104,7 +104,7 @@ enum Command {
     /// Debian roots (as root).
     Action,
     /// Run the tests of crates with code for arm64 on an emulated processor; installs the emulator.
-    Arm64,
+    Arm64(arm64::Options),
     /// Build the book of lessons as pages in `target/book`; installs mdBook below `target` if it is missing.
     Book,
     /// Pack the crates that are published, and build each from its package alone.
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         Command::Cost => cost::run(),
         Command::Dist(options) => dist::run(&options),
         Command::Action => action::run(),
-        Command::Arm64 => arm64::run(),
+        Command::Arm64(options) => arm64::run(options),
         Command::Book => book::run(),
         Command::Package => package::run(),
         Command::Picture => picture::run(),
