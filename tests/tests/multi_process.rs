@@ -1,5 +1,6 @@
 //! Several processes on one interface and one address.
 
+use roce_io::sockets::is_abstract_bound;
 use roce_netns::Host;
 use roce_test_macros::tier1;
 use roce_tests::echo::Echo;
@@ -55,6 +56,18 @@ impl Caller {
     fn expect(&self, seed: u8) {
         assert!(contents(&self.region)[LEN..] == pattern(LEN, seed), "the echo differs");
     }
+}
+
+/// Else two processes could have the same numbers: a program may make queue pairs in any thread.
+#[tier1]
+fn queue_pair_numbers_are_claimed_in_the_namespace_of_the_device() {
+    let cable = Cable::with_mtu(1500);
+    let device = TestDevice::on(&cable.left, DeviceConfig::default());
+    // In this thread, which is in another namespace.
+    let block = device.queue_pair().number().get() >> 12;
+    let name = format!("roce/qpn/{block:03x}");
+    assert!(cable.left.run(|| is_abstract_bound(&name)));
+    assert!(!cable.right.run(|| is_abstract_bound(&name)));
 }
 
 #[tier1]

@@ -17,11 +17,12 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 
-use socket2::{Domain, Protocol, SockAddr, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::sys::socket::open;
+use crate::sys::{self, socket::open};
 
 /// Binds a UDP socket to an address of this thread's network namespace.
 ///
@@ -39,9 +40,44 @@ pub fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
 /// # Errors
 /// `AddrInUse` if the name is bound; the kernel's otherwise.
 pub fn bind_abstract(name: &str) -> io::Result<UnixDatagram> {
-    let socket = open(Domain::UNIX, Type::DGRAM, None)?;
-    socket.bind(&abstract_address(name)?)?;
-    Ok(socket.into())
+    Unnamed::new()?.bind(name).map_err(|(_, error)| error)
+}
+
+/// A datagram socket without a name, which can be bound to an abstract name of the network namespace of the
+/// thread that made it, from whatever namespace.
+#[derive(Debug)]
+pub struct Unnamed(Socket);
+
+impl Unnamed {
+    /// Makes one of this thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        open(Domain::UNIX, Type::DGRAM, None).map(Self)
+    }
+
+    /// Binds it, unless the name is bound already. The name is free again when the result is closed.
+    ///
+    /// # Errors
+    /// `AddrInUse` if the name is bound; the kernel's otherwise. The socket comes back.
+    pub fn bind(self, name: &str) -> Result<UnixDatagram, (Self, io::Error)> {
+        match abstract_address(name).and_then(|address| self.0.bind(&address)) {
+            Ok(()) => Ok(self.0.into()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl AsFd for Unnamed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Returns the kernel's number of a socket's network namespace, which Linux 5.14 and later tell.
+pub fn namespace_of(socket: impl AsFd) -> Option<u64> {
+    sys::socket::namespace_cookie(socket.as_fd()).ok()
 }
 
 /// Returns true if a datagram socket is bound to an abstract name of this thread's network namespace.
@@ -70,6 +106,13 @@ mod tests {
         assert!(is_abstract_bound(&name) && !is_abstract_bound(&name[1..]));
         drop(socket);
         assert!(!is_abstract_bound(&name) && bind_abstract(&name).is_ok());
+    }
+
+    #[test]
+    fn sockets_of_one_thread_are_of_one_namespace() {
+        let of_new = || namespace_of(Unnamed::new().unwrap().0);
+        assert_eq!(of_new(), of_new());
+        assert_ne!(of_new(), Some(0));
     }
 
     #[test]

@@ -80,9 +80,14 @@ pub(crate) fn update_agent(engine: &mut Engine, path_mtu: Option<PathMtu>) {
 const SRQ_BITS: u32 = 28;
 
 impl Objects {
-    /// Returns the objects of the shard with this number: none as yet.
-    pub(crate) fn of_shard(shard: usize) -> Self {
-        Self { shard, ..Self::default() }
+    /// Returns the objects of the shard with this number, of a device in this thread's network namespace:
+    /// none as yet.
+    ///
+    /// # Errors
+    /// The system refuses a unix socket.
+    pub(crate) fn of_shard(shard: usize) -> io::Result<Self> {
+        let numbers = QpnAllocator::of_this_namespace()?;
+        Ok(Self { shard, numbers, ..Self::default() })
     }
 
     /// Adds a completion queue, unless it is there. Queues without users are removed when new ones come.

@@ -4,13 +4,16 @@
 //! while it holds an abstract unix socket with the block's name. Such names belong to one network
 //! namespace, as the addresses do, and vanish with the process. The packet filter so needs to compare
 //! only `dest QP >> 12`. Any user can take such names, and nothing can take them back: see SECURITY.md.
+//!
+//! The namespace is that of the device. A queue pair may be made by a thread in another one, so the socket of
+//! the first block is made with the device.
 
 use std::collections::HashSet;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
 use rand::Rng;
-use roce_io::sockets::bind_abstract;
+use roce_io::sockets::{Unnamed, namespace_of};
 use roce_wire::Qpn;
 
 use crate::fork;
@@ -26,6 +29,8 @@ const BLOCKS: u16 = 1 << (24 - BLOCK_BITS);
 pub(crate) struct QpnAllocator {
     blocks: Vec<Block>,
     used: HashSet<Qpn>,
+    /// For the next block; by default one of the thread that claims it.
+    socket: Option<Unnamed>,
 }
 
 /// One block, owned as long as the socket lives.
@@ -35,7 +40,7 @@ struct Block {
     /// Number at which the search for a free one starts. A freed number is so not allocated again at
     /// once, and packets in flight to its last owner reach no other queue pair.
     next: u32,
-    _name: UnixDatagram,
+    name: UnixDatagram,
 }
 
 /// An allocated number.
@@ -47,17 +52,26 @@ pub(crate) struct Allocated {
 }
 
 impl QpnAllocator {
+    /// Makes one for a device in this thread's network namespace.
+    ///
+    /// # Errors
+    /// The system refuses a unix socket.
+    pub(crate) fn of_this_namespace() -> io::Result<Self> {
+        Ok(Self { socket: Some(Unnamed::new()?), ..Self::default() })
+    }
+
     /// Allocates a number that no other queue pair of this network namespace uses.
     ///
     /// # Errors
-    /// When all blocks are taken, or the system refuses an abstract unix socket.
+    /// When all blocks are taken, the system refuses an abstract unix socket, or this thread is in another
+    /// network namespace than the device, where it can claim no more than the first block.
     pub(crate) fn alloc(&mut self) -> io::Result<Allocated> {
         let used = &self.used;
         if let Some(qpn) = self.blocks.iter_mut().find_map(|block| block.next_free(used)) {
             self.used.insert(qpn);
             return Ok(Allocated { qpn, is_filtered: false });
         }
-        let mut block = Block::claim()?;
+        let mut block = self.claim()?;
         let qpn = block.next_free(&self.used).expect("a fresh block has free numbers");
         self.blocks.push(block);
         self.used.insert(qpn);
@@ -82,7 +96,8 @@ impl QpnAllocator {
     /// As [`alloc`](Self::alloc).
     pub(crate) fn block(&mut self) -> io::Result<u16> {
         if self.blocks.is_empty() {
-            self.blocks.push(Block::claim()?);
+            let first = self.claim()?;
+            self.blocks.push(first);
         }
         Ok(self.blocks[0].number)
     }
@@ -96,6 +111,54 @@ impl QpnAllocator {
     pub(crate) fn blocks(&self) -> Vec<u16> {
         self.blocks.iter().map(|block| block.number).collect()
     }
+
+    /// Claims a random free block.
+    fn claim(&mut self) -> io::Result<Block> {
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => self.socket_beside_the_others()?,
+        };
+        let mut random = fork::rng();
+        // From a random start every block is tried once.
+        let start = random.random_range(1..BLOCKS);
+        for number in (start..BLOCKS).chain(1..start) {
+            match socket.bind(&block_name(number)) {
+                Ok(name) => {
+                    let next = random.random_range(0..1 << BLOCK_BITS);
+                    return Ok(Block { number, next, name });
+                }
+                Err((unbound, error)) => {
+                    socket = unbound;
+                    if error.kind() != io::ErrorKind::AddrInUse {
+                        self.socket = Some(socket);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        self.socket = Some(socket);
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "all 4095 blocks of queue pair numbers are held by other processes of this network \
+             namespace: end those that hold abstract unix sockets roce/qpn/* (ss -xlp), or use \
+             another network namespace",
+        ))
+    }
+
+    /// Makes a socket of this thread's network namespace, if the other blocks are of that.
+    fn socket_beside_the_others(&self) -> io::Result<Unnamed> {
+        let socket = Unnamed::new()?;
+        let others = self.blocks.first().map_or_else(|| namespace_of(&socket), Block::namespace);
+        if namespace_of(&socket) == others {
+            return Ok(socket);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the device has used its 4096 queue pair numbers and cannot get more in this thread, \
+             which is in another network namespace than the device: make the queue pair in a thread \
+             of the device's namespace",
+        ))
+    }
 }
 
 /// Returns the abstract name of the process that has a block.
@@ -104,27 +167,8 @@ pub(crate) fn block_name(number: u16) -> String {
 }
 
 impl Block {
-    /// Claims a random free block.
-    fn claim() -> io::Result<Self> {
-        let mut random = fork::rng();
-        // From a random start every block is tried once.
-        let start = random.random_range(1..BLOCKS);
-        for number in (start..BLOCKS).chain(1..start) {
-            match bind_abstract(&block_name(number)) {
-                Ok(socket) => {
-                    let next = random.random_range(0..1 << BLOCK_BITS);
-                    return Ok(Self { number, next, _name: socket });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "all 4095 blocks of queue pair numbers are held by other processes of this network \
-             namespace: end those that hold abstract unix sockets roce/qpn/* (ss -xlp), or use \
-             another network namespace",
-        ))
+    fn namespace(&self) -> Option<u64> {
+        namespace_of(&self.name)
     }
 
     fn next_free(&mut self, used: &HashSet<Qpn>) -> Option<Qpn> {

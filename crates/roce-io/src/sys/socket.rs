@@ -73,6 +73,16 @@ pub(crate) fn packet_statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     }
 }
 
+/// Returns the kernel's number of the network namespace of a socket.
+pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0;
+    get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
+    Ok(cookie)
+}
+
+/// Of `asm-generic/socket.h`.
+const SO_NETNS_COOKIE: i32 = 71;
+
 /// Returns the address of an interface for a packet socket, for all protocols.
 pub(crate) fn packet_address(index: u32) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();

@@ -151,7 +151,7 @@ fn open_engine(
         lo,
         loopback: wrapping.loopback(&found.name),
         gids: gids_of(&found),
-        consumer: Objects::of_shard(shard),
+        consumer: Objects::of_shard(shard)?,
         source_ports: opener.source_ports(),
     });
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.
