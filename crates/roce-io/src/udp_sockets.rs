@@ -5,6 +5,7 @@ mod identifications;
 mod passing;
 mod peers;
 mod senders;
+mod setup;
 mod transmitter;
 
 use std::{
@@ -23,6 +24,7 @@ use self::{
     identifications::Identifications,
     passing::{Destination, PREFIX_LEN, Passing, destination, is_nothing},
     peers::{MAX_PEERS, Peers},
+    setup::Setup,
     transmitter::Transmitter,
 };
 use crate::{
@@ -33,7 +35,6 @@ use crate::{
     interfaces::find_interface,
     port_reservation::explain_taken,
     sys::{
-        self,
         passing::AnyReadable,
         udp::{self, Incoming},
     },
@@ -239,7 +240,9 @@ impl UdpSockets {
         let mut count = 0;
         while count < budget {
             let Some(passed) = self.passing.receive()? else { break };
-            let wanted = passed.source.filter(|source| self.peers.on_passed(source));
+            // What this host sends to itself comes by `lo`, not by this interface.
+            let source = passed.source.filter(|source| !source.is_here(&self.interface));
+            let wanted = source.filter(|source| self.peers.on_passed(source));
             lend(&mut self.identifications, passed.bytes, passed.segment_len, on_frame);
             count += 1;
             if let Some(source) = wanted {
@@ -283,32 +286,6 @@ impl UdpSockets {
             };
         }
         Ok(count)
-    }
-}
-
-/// How sockets that receive are made.
-#[derive(Clone, Copy, Debug)]
-struct Setup<'a> {
-    interface: &'a str,
-    /// The kernel gives whole trains.
-    whole_trains: bool,
-    /// Bytes of receive buffer to request.
-    buffer_len: usize,
-}
-
-impl Setup<'_> {
-    /// Sets the options of a socket that is bound.
-    fn prepare(self, socket: &Socket) -> io::Result<()> {
-        let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
-        if self.whole_trains {
-            // A card would merge packets whose identifications differ.
-            set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
-        }
-        let len = i32::try_from(self.buffer_len).unwrap_or(i32::MAX);
-        if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len).is_err() {
-            socket.set_recv_buffer_size(self.buffer_len)?;
-        }
-        Ok(())
     }
 }
 

@@ -10,8 +10,11 @@ use std::{
 use roce_wire::ROCE_V2_PORT;
 use socket2::Socket;
 
-use super::{Setup, headers::Headers, senders};
-use crate::sys::{passing::AnyReadable, udp};
+use super::{headers::Headers, senders, setup::Setup};
+use crate::{
+    InterfaceInfo,
+    sys::{passing::AnyReadable, udp},
+};
 
 /// Sockets at most, in an epoll set of 64.
 pub(super) const MAX_PEERS: usize = 32;
@@ -31,6 +34,7 @@ pub(super) struct Peers {
     all: Vec<Peer>,
     /// The next place that is used again.
     next: usize,
+    /// Packets passed on since a source was found worth a socket.
     passed: u32,
     /// What closed sockets have dropped.
     dropped: u64,
@@ -55,6 +59,11 @@ impl Source {
         let address = SocketAddr::new(headers.source, headers.source_port);
         Self { address, destination: headers.destination }
     }
+
+    /// Returns true if it is this host itself, by the addresses of an interface.
+    pub(super) fn is_here(&self, interface: &InterfaceInfo) -> bool {
+        interface.addresses.iter().any(|it| it.address == self.address.ip())
+    }
 }
 
 impl Peers {
@@ -72,10 +81,14 @@ impl Peers {
     pub(super) fn on_passed(&mut self, source: &Source) -> bool {
         let each =
             if self.replaced().is_some() { PASSED_PER_REPLACEMENT } else { PASSED_PER_SOCKET };
-        self.passed = self.passed.wrapping_add(1);
+        self.passed = self.passed.saturating_add(1);
         // What has a socket and is passed on nevertheless comes from a source that another process has a
         // socket for, too, and the kernel prefers that.
-        self.passed.is_multiple_of(each) && self.all.iter().all(|peer| peer.source != *source)
+        let is_wanted = self.passed >= each && self.all.iter().all(|peer| peer.source != *source);
+        if is_wanted {
+            self.passed = 0;
+        }
+        is_wanted
     }
 
     /// Returns the number of the socket that the next one replaces, which is best empty then.
