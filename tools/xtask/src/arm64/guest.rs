@@ -49,6 +49,7 @@ pub(super) fn run() -> Result<()> {
     unit_tests::run(&world.guest, &tests, &mut report)?;
     world.collectives_and_perftest(&mut report);
     world.pingpong(&mut report, "roce run", GUEST_ON_LIBRARY)?;
+    world.guest.run_ok("insmod /lib/modules/$(grep rdma_rxe /lib/modules/order)")?;
     world.guest.set_network(MTU, GUEST_ADDRESSES)?; // makes rxe0
     world.pingpong(&mut report, "rdma_rxe", GUEST_ON_RXE)?;
     world.guest.power_off()?;
@@ -73,8 +74,8 @@ impl World {
             host.spawn(std::mem::replace(command, Command::new("")))
         })?;
         guest.set_network(MTU, GUEST_ADDRESSES)?;
-        // Until rxe's turn comes, packets have one receiver.
-        guest.run_ok("rdma link delete rxe0")?;
+        // Until rxe's turn comes, packets have one receiver. Without a link the module still holds the UDP port.
+        guest.run_ok("rdma link delete rxe0 && rmmod rdma_rxe")?;
         Ok(Self { guest, host, roce: own.program.display().to_string() })
     }
 
