@@ -99,7 +99,13 @@ fn a_guest_that_dies_is_missed_at_once() {
 const CABLE: &str = "set -e; ip netns add a; ip netns add b
     ip link add eth1 mtu 4200 netns a type veth peer name eth1 mtu 4200 netns b
     ip -n a addr add 10.8.0.1/24 dev eth1; ip -n b addr add 10.8.0.2/24 dev eth1
-    for host in a b; do ip -n $host link set lo up; ip -n $host link set eth1 up; done";
+    for host in a b; do ip -n $host link set lo up; ip -n $host link set eth1 up; done
+    for try in $(seq 1000); do
+        up=$(for host in a b; do ip -n $host link show eth1; done | grep -c 'state UP')
+        [ $up = 2 ] && exit 0
+        usleep 10000
+    done
+    exit 1";
 
 #[tier2]
 fn ranks_on_linux_6_1_reduce_long_vectors_over_all_pairs_of_back_ends() {
