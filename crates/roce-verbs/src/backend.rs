@@ -123,7 +123,7 @@ impl Opener {
     /// Opens an interface by AF_XDP sockets, or by a packet socket where they are not to be had.
     fn open_xdp(&mut self, config: &AfPacketConfig) -> Result<Opened, OpenError> {
         let packet = ReusedSocket::open(config).map_err(|error| match error {
-            // Who gets that one right alone is refused the others next.
+            // With that right the next step is refused, and the sentence names all three.
             OpenError::NotPermitted { name } => OpenError::Xdp(XdpError::NotPermitted { name }),
             other => other,
         })?;

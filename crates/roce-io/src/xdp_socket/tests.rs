@@ -124,7 +124,7 @@ fn link_program_and_maps_go_with_the_process_that_is_killed_and_another_may_begi
     let (_left, right) = cable();
     for round in 0..10 {
         let (first, objects) = Holder::start(&right);
-        assert_eq!(objects.len(), 5, "round {round}: nobody else is there");
+        assert_eq!(objects.len(), 5, "round {round}: no other process is there");
         let (second, none) = Holder::start(&right);
         assert!(none.is_empty());
         assert!(objects.iter().all(|(kind, id)| bpf::exists(*kind, *id)), "{objects:?}");

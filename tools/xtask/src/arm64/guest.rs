@@ -160,7 +160,7 @@ impl World {
         // 4853 is the program's port, 18515, and 0A means that a socket listens.
         const LINE: &str = "for try in $(seq 600); do \
                             grep -q ':4853 [0:]* 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; \
-                            sleep 0.1; done; echo nobody listens on port 18515 >&2; exit 1";
+                            sleep 0.1; done; echo no process listens on port 18515 >&2; exit 1";
         self.start(side, LINE)?.succeed(LIMIT).map(drop)
     }
 }
