@@ -45,7 +45,10 @@ static int command_capabilities(char **words)
 	int code = ibv_query_device_ex(context, NULL, &attributes);
 	if (code)
 		return fail(code, "ask for the capabilities");
-	ok("flags=%llu rdma_core=%d", (unsigned long long)attributes.device_cap_flags_ex, RDMA_CORE);
+	ok("flags=%llu paging=%u rdma_core=%d", (unsigned long long)attributes.device_cap_flags_ex,
+	   attributes.odp_caps.general_caps & IBV_ODP_SUPPORT
+		   ? attributes.odp_caps.per_transport_caps.rc_odp_caps : 0,
+	   RDMA_CORE);
 	return 0;
 }
 

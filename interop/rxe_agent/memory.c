@@ -61,6 +61,7 @@ int access_flags(const char *letters)
 		case 'b': flags |= IBV_ACCESS_MW_BIND; break;
 		/* IBV_ACCESS_FLUSH_GLOBAL, which rdma-core 44 does not name. */
 		case 'g': flags |= 1 << 8; break;
+		case 'o': flags |= IBV_ACCESS_ON_DEMAND; break;
 		case '-': break;
 		default: return -1;
 		}
@@ -108,7 +109,7 @@ int command_mr(char **words)
 	if (!region)
 		return -1;
 	if (bad_number || access < 0)
-		return fail(0, "mr NAME size=N rights=lwrab seed=N");
+		return fail(0, "mr NAME size=N rights=lwrabgo seed=N");
 	if (register_memory(region, size, access))
 		return -1;
 	if (text(words, "seed"))

@@ -304,6 +304,14 @@ impl Agent {
         number(&self.execute("capabilities")?, "flags")
     }
 
+    /// What its reliable connections can do with memory that is paged in on demand, in `rc_odp_caps`.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn paging(&mut self) -> Result<u64, Fault> {
+        number(&self.execute("capabilities")?, "paging")
+    }
+
     /// The release of the guest's rdma-core.
     ///
     /// # Errors

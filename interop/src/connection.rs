@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::fault::{expect, expect_equal};
 use super::params::{
-    ALL_RIGHTS, ConnectionParams, Operation, Pair, Post, Queue, Region, WaitMode, WorkCompletion,
+    ALL_RIGHTS, ConnectionParams, Operation, PAGED_RIGHTS, Pair, Post, Queue, Region, WaitMode,
+    WorkCompletion,
 };
 use super::{Agent, Fault, pattern};
 
@@ -69,7 +70,11 @@ impl Connection {
 
 impl Side {
     fn new(mut agent: Agent, settings: &ConnectionParams) -> Result<Self, Fault> {
-        let rights = if settings.newer { Operation::Flush.all_rights() } else { ALL_RIGHTS };
+        let rights = match agent.name() {
+            "rxe" if settings.rxe_pages => PAGED_RIGHTS,
+            _ if settings.newer => Operation::Flush.all_rights(),
+            _ => ALL_RIGHTS,
+        };
         let region = agent.register(settings.largest + 2 * MARGIN, rights)?;
         let pair = agent.pair(settings)?;
         Ok(Self { agent, pair, region })

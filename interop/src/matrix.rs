@@ -30,6 +30,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
         newer_operations(&mut cases, *direction, plan);
+        paged_memory(&mut cases, *direction, plan);
         other_backends(&mut cases, *direction, plan, ("udp sockets", "udp"));
         other_backends(&mut cases, *direction, plan, (XDP_SOCKETS, "af-xdp"));
         without_acks(&mut cases, *direction, plan);
@@ -317,6 +318,37 @@ fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &P
             let losses = ["--loss", "0.05"].map(OsString::from);
             let settings = ConnectionParams { timeout: 12, rxe_timeout: 8, ..settings };
             case(operation, "ours loses 5%".to_owned(), settings, &losses, placement::run);
+        }
+    }
+}
+
+/// The group of memory that not every kernel's rxe pages in.
+pub const PAGED_MEMORY: &str = "on-demand paging";
+
+/// Operations on memory of rxe that is not there before its first byte is needed.
+fn paged_memory(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    let operations = [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd];
+    for (family, path_mtu, wait_mode) in COLUMNS {
+        for operation in operations {
+            let ours = plan.ours.clone();
+            let settings =
+                ConnectionParams { rxe_pages: true, ..ConnectionParams::new(family, path_mtu) };
+            let lens = [0, 1, path_mtu + 1, 64 << 10, 1 << 20];
+            cases.push(Case {
+                group: PAGED_MEMORY,
+                row: row(operation, direction),
+                column: format!("{family:?} {path_mtu}"),
+                path_mtu,
+                netem: "",
+                run: Box::new(move |world| {
+                    let (mut requester, mut responder) = direction.agents(world, &ours)?;
+                    for agent in [&mut requester, &mut responder] {
+                        placement::expect_paging(agent, operation)?;
+                    }
+                    let mut connection = Connection::new(requester, responder, settings)?;
+                    exercise(&mut connection, operation, &lens, 1, wait_mode)
+                }),
+            });
         }
     }
 }

@@ -115,8 +115,11 @@ impl fmt::Display for Operation {
 }
 
 /// What peers may do to a region: a set of `l` (local write), `w`, `r`, `a` (remote write, read,
-/// atomic), `b` (bind windows) and `g` (flush), as the guest's program has it.
+/// atomic), `b` (bind windows), `g` (flush) and `o` (page in on demand), as the guest's program has it.
 pub type Rights = &'static str;
+
+/// Those of memory that is paged in on demand.
+pub const PAGED_RIGHTS: Rights = "lwrao";
 
 /// Every right that each kernel has.
 pub const ALL_RIGHTS: Rights = "lwrab";
@@ -179,6 +182,8 @@ pub struct ConnectionParams {
     pub max_rate: Option<u64>,
     /// Queue pairs have the operations that not every kernel has, and their rights.
     pub newer: bool,
+    /// The memory of rxe is paged in on demand.
+    pub rxe_pages: bool,
     /// The traffic class of both sides' packets; the lower two bits are the ECN field.
     pub traffic_class: u8,
 }
@@ -200,6 +205,7 @@ impl ConnectionParams {
             largest: 1 << 20,
             max_rate: None,
             newer: false,
+            rxe_pages: false,
             traffic_class: 0,
         }
     }

@@ -93,9 +93,11 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     eprintln!("the guest boots Linux {release}");
     if !placement::is_in(release) {
         eprintln!(
-            "it has neither ATOMIC WRITE nor FLUSH, which came with 6.2: their cases are left out"
+            "it has neither ATOMIC WRITE nor FLUSH, which came with 6.2, nor on-demand paging: their \
+             cases are left out"
         );
-        cases.retain(|case| case.group != matrix::NEWER_OPERATIONS);
+        let newer = [matrix::NEWER_OPERATIONS, matrix::PAGED_MEMORY];
+        cases.retain(|case| !newer.contains(&case.group));
     }
     if cases.is_empty() && rings.is_empty() {
         return Err("no case has these words in its name; --list prints the names".into());

@@ -37,6 +37,25 @@ pub fn expect_capable(agent: &mut Agent, operation: Operation) -> Result<(), Fau
     Err(Fault::Lacking(format!("the {} of this kernel has no {operation}", agent.name())))
 }
 
+/// Skips the case unless the agent's device pages memory in on demand for the operation, at both ends of it.
+///
+/// # Errors
+/// [`Fault::Lacking`].
+pub fn expect_paging(agent: &mut Agent, operation: Operation) -> Result<(), Fault> {
+    // `enum ibv_odp_transport_cap_bits`.
+    let needed = match operation {
+        Operation::Write | Operation::WriteImmediate => 1 << 2,
+        Operation::Read => 1 << 3,
+        operation if operation.is_atomic() => 1 << 4,
+        _ => 1 | 1 << 1,
+    };
+    if agent.name() == "ours" || agent.paging()? & needed == needed {
+        return Ok(());
+    }
+    let name = agent.name();
+    Err(Fault::Lacking(format!("the {name} of this kernel pages no memory in for {operation}")))
+}
+
 /// Skips the case if the requester's programs have no call for the operation.
 ///
 /// # Errors
