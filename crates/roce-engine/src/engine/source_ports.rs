@@ -17,14 +17,13 @@ impl SourcePorts {
     #[inline]
     pub(super) fn port_for(&self, qpn: Qpn, dest_qpn: Qpn, flow_label: u32) -> u16 {
         let usual = source_port_for(qpn, dest_qpn, flow_label);
-        if self.0.is_empty() { usual } else { self.one_of_these(usual, dest_qpn) }
-    }
-
-    /// Not inlined: it cost two instructions a packet where any port may be taken.
-    #[inline(never)]
-    fn one_of_these(&self, usual: u16, dest_qpn: Qpn) -> u16 {
-        let block = (dest_qpn.get() >> BLOCK_BITS) as usize;
-        self.0[(PORTS_OF_BLOCK * block + usize::from(usual) % PORTS_OF_BLOCK) % self.0.len()]
+        match self.0.len() {
+            0 => usual,
+            count => {
+                let block = (dest_qpn.get() >> BLOCK_BITS) as usize;
+                self.0[(PORTS_OF_BLOCK * block + usize::from(usual) % PORTS_OF_BLOCK) % count]
+            }
+        }
     }
 }
 
