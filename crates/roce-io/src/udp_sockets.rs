@@ -70,7 +70,6 @@ pub struct UdpSockets {
     any: AnyReadable,
     /// The number in the epoll set that is looked at first.
     first: u32,
-    whole_trains: bool,
     receive_buffer_len: usize,
     identifications: Identifications,
     transmitter: Transmitter,
@@ -135,12 +134,7 @@ impl UdpSockets {
             }
             Err(error) => return Err(failed("binding a UDP socket to port 4791")(error)),
         };
-        let is_software = interface.kind.segments_in_software();
-        let setup = Setup {
-            interface: &interface.name,
-            whole_trains: is_software,
-            buffer_len: config.receive_buffer_len,
-        };
+        let setup = Setup { interface: &interface, buffer_len: config.receive_buffer_len };
         setup.prepare(&socket).map_err(failed("setting options of a socket"))?;
         let segments = config.gso.sends_trains(&interface, socket.as_fd());
         let any = AnyReadable::new().map_err(failed("making an epoll descriptor"))?;
@@ -159,7 +153,6 @@ impl UdpSockets {
             peers: Peers::default(),
             any,
             first: 0,
-            whole_trains: is_software,
             receive_buffer_len: config.receive_buffer_len,
             identifications: Identifications::new(config.other_identifications),
             transmitter: Transmitter::new(senders.clone(), leaves_by, TRANSMIT_SLOTS),
@@ -249,11 +242,8 @@ impl UdpSockets {
                 if let Some(replaced) = self.peers.replaced() {
                     count += self.receive_datagrams(Some(replaced), MAX_DRAINED, on_frame)?;
                 }
-                let setup = Setup {
-                    interface: &self.interface.name,
-                    whole_trains: self.whole_trains,
-                    buffer_len: self.receive_buffer_len,
-                };
+                let setup =
+                    Setup { interface: &self.interface, buffer_len: self.receive_buffer_len };
                 // A failure, such as too many descriptors, leaves all as it was.
                 let _opened = self.peers.open(source, setup, &self.any);
             }

@@ -18,16 +18,16 @@ use crate::{
 
 /// Sockets at most, in an epoll set of 64.
 pub(super) const MAX_PEERS: usize = 32;
-/// Of so many packets that others pass on, the last one's source gets a socket.
+/// After so many packets that others pass on, the next source without a socket gets one.
 const PASSED_PER_SOCKET: u32 = 16;
 /// The same while one has to be closed for it.
 const PASSED_PER_REPLACEMENT: u32 = 1024;
 
 /// Sources that have a socket of their own.
 ///
-/// A source is noticed by the packets that other processes pass on. One in some opens a socket, so that
-/// those that send much get theirs soon, and forged ones, of which each packet may have another source,
-/// close others seldom. Without a socket packets are passed on as before.
+/// A source is noticed by the packets that other processes pass on. Some of these have to come between two
+/// sockets, so that sources that send much get theirs soon, and forged ones, of which each packet may have
+/// another source, close others seldom. Without a socket packets are passed on as before.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// The place is the number in the epoll set.
@@ -104,7 +104,7 @@ impl Peers {
         any: &AnyReadable,
     ) -> io::Result<()> {
         let to = (source.destination, ROCE_V2_PORT).into();
-        let socket = senders::bind_to(to, Some(setup.interface))?;
+        let socket = senders::bind_to(to, Some(&setup.interface.name))?;
         setup.prepare(&socket)?;
         socket.connect(&source.address.into())?;
         let number = self.replaced().unwrap_or(self.all.len());
@@ -139,11 +139,11 @@ mod tests {
     use roce_test_macros::tier1;
 
     use super::*;
+    use crate::interfaces::find_interface;
 
-    const SETUP: Setup<'_> = Setup { interface: "eth0", whole_trains: false, buffer_len: 1 << 16 };
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
 
-    /// Two more than have room send a datagram each, twice.
+    /// Two more than have room send a datagram each.
     #[tier1]
     fn the_last_sources_have_sockets_which_alone_get_what_these_send() {
         let network = VirtualNetwork::new().unwrap();
@@ -163,8 +163,10 @@ mod tests {
             let (shared, _) = senders::bind(ROCE_V2_PORT, Some("eth0")).unwrap();
             any.add(shared.as_fd(), MAX_PEERS as u32).unwrap();
             let mut peers = Peers::default();
+            let interface = find_interface("eth0").unwrap();
+            let setup = Setup { interface: &interface, buffer_len: 1 << 16 };
             for source in sources {
-                peers.open(source, SETUP, &any).unwrap();
+                peers.open(source, setup, &any).unwrap();
             }
             (any, shared, peers)
         });

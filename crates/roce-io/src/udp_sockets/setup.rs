@@ -4,14 +4,12 @@ use std::{io, os::fd::AsFd};
 
 use socket2::Socket;
 
-use crate::sys;
+use crate::{InterfaceInfo, sys};
 
 /// How a socket that receives is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup<'a> {
-    pub(super) interface: &'a str,
-    /// The kernel gives whole trains.
-    pub(super) whole_trains: bool,
+    pub(super) interface: &'a InterfaceInfo,
     /// Bytes of receive buffer to request.
     pub(super) buffer_len: usize,
 }
@@ -20,7 +18,7 @@ impl Setup<'_> {
     /// Sets the options of a socket that is bound.
     pub(super) fn prepare(self, socket: &Socket) -> io::Result<()> {
         let set = |level, name, value| sys::socket::set_int(socket.as_fd(), level, name, value);
-        if self.whole_trains {
+        if self.interface.kind.segments_in_software() {
             // A card would merge packets whose identifications differ.
             set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
         }
