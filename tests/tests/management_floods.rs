@@ -212,7 +212,7 @@ impl Victim {
     ) {
         let (before, memory) = (self.counters(), resident());
         let flood = self.datagrams(message);
-        let ratio = self.ratio(&flood);
+        let ratio = self.best_ratio(&flood);
         let sent = flood.end();
         let grown = || -> Vec<_> {
             let pairs = self.counters().into_iter().zip(&before);
