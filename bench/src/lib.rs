@@ -3,6 +3,7 @@
 // `raw/sys` alone allows it.
 #![deny(unsafe_code)]
 
+pub mod cache_distance;
 pub mod congestion;
 pub mod connect_qps;
 pub mod control_channel;

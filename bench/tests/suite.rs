@@ -53,6 +53,22 @@ fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
 }
 
 #[tier1]
+fn every_run_has_the_distance_of_the_processors_around_it() {
+    let failing = |name| Candidate::new(name, name, &[], |_| Err("no luck".to_owned()));
+    let good = Candidate::new("good", "good", &[], |_| Ok([(Figure::Gbits, 1.0)].into()));
+    let benchmark = benchmark(Topology::Cable { mtu: 1500 }, vec![good, failing("bad")]);
+    let result =
+        run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
+    let runs = result.candidates.iter().flat_map(|candidate| &candidate.points[0].runs);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    for run in runs {
+        assert_eq!(run.cache.is_some(), processors >= 2, "{run:?}");
+        let probes = run.cache.into_iter().flat_map(|cache| [cache.before, cache.after]).flatten();
+        assert!(probes.into_iter().all(|probe| probe > 0.0), "{run:?}");
+    }
+}
+
+#[tier1]
 fn a_program_that_does_not_end_is_ended() {
     let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let started = Instant::now();

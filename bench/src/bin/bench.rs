@@ -99,6 +99,7 @@ fn run(arguments: &Arguments) -> Outcome {
             if let Some(earlier) = &earlier {
                 report.complete_from(earlier.clone(), &order);
             }
+            report.set_cache_states();
             // After every benchmark: a long run that is ended keeps what it has.
             report::write_json(&report, &results).map(|()| report)
         })?
@@ -153,6 +154,7 @@ fn measure(
         seconds: config.seconds,
         quick: config.quick,
         realtime: config.realtime,
+        cache_threshold: None,
     };
     let mut report = Report {
         about,

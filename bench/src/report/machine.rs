@@ -26,6 +26,10 @@ pub struct About {
     pub quick: bool,
     /// Whether ours asked for the real-time class.
     pub realtime: bool,
+    /// Nanoseconds of a cache line's round trip at which the two processors count as far from each
+    /// other; reports without probes have none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache_threshold: Option<f64>,
 }
 
 /// A state of the code.

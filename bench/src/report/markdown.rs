@@ -1,13 +1,16 @@
-//! The table: one line for each comparison, with its target and whether it passed.
+//! The table: one line for each comparison, with its target and whether it was reached.
 
 use std::fmt::Write;
 
 use super::figure::three_digits;
-use super::{BenchmarkResult, Comparison, Evaluation, Figure, Report, Summary, Verdict};
+use super::{
+    BenchmarkResult, CacheState, Comparison, Evaluation, Figure, Interval, Report, Summary, Verdict,
+};
 
 /// The table as Markdown, with what must be known to read it.
 pub fn table(report: &Report) -> String {
     let mut text = format!("{}\n\n{}\n{}\n\n", heading(report), lines(report), score(report));
+    text += &states(report).map_or_else(String::new, |states| states + "\n\n");
     for note in notes(report) {
         // A String takes everything.
         let _ = writeln!(text, "- {note}");
@@ -39,7 +42,10 @@ fn heading(report: &Report) -> String {
     let rounds = if about.rounds == 1 {
         "one round".to_owned()
     } else {
-        format!("medians of {} rounds in turn, with least and most", about.rounds)
+        format!(
+            "medians of {} rounds in turn, with least and most, and of the ratio with its interval",
+            about.rounds
+        )
     };
     format!(
         "Measured {}, commit {}, on {} cores of {}, {}; {rounds}{}.\nTo repeat it: `{}`.",
@@ -76,28 +82,40 @@ fn title<'a>(benchmark: &'a BenchmarkResult, name: &'a str) -> &'a str {
 }
 
 fn line(benchmark: &BenchmarkResult, comparison: &Comparison, what: &str) -> String {
-    let Evaluation { ours, theirs, ratio, verdict } = comparison.evaluate(benchmark);
+    let Evaluation { ours, theirs, ratio, verdict, .. } = comparison.evaluate(benchmark);
     let figure = comparison.figure;
     let lost = |name: &str| lost(benchmark, name, comparison.at);
+    let [ours_count, theirs_count] = [&ours, &theirs].map(|it| it.map_or(0, |it| it.count));
     let ours = ours.map(|it| amount(figure, it) + &lost(&comparison.ours)).unwrap_or_default();
     let beside =
         comparison.beside.as_deref().map(|name| title(benchmark, name)).unwrap_or_default();
     let of_theirs = comparison.beside.as_deref().map(lost).unwrap_or_default();
     let theirs = theirs.map(|it| amount(figure, it) + &of_theirs).unwrap_or_default();
-    let ratio = ratio.map(|ratio| {
-        let of_one = ratio.count == 1;
-        let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(three_digits);
-        if of_one { format!("**{median}**") } else { format!("**{median}** ({low} – {high})") }
-    });
     let verdict = match verdict {
         Verdict::Pass => "pass".to_owned(),
         Verdict::Fail => "**fail**".to_owned(),
+        Verdict::Open => "open".to_owned(),
         Verdict::NoTarget => String::new(),
         Verdict::NotMeasured(why) => format!("not measured: {why}"),
     };
+    let rounds = ours_count.min(theirs_count);
+    let ratio = ratio.map(|ratio| {
+        let pairs = ratio.count;
+        interval(&ratio) + &if pairs < rounds { format!(", {pairs} pairs") } else { String::new() }
+    });
     let ratio = ratio.unwrap_or_default();
     let wanted = comparison.in_words();
     format!("| {what} | {ours} | {beside} | {theirs} | {ratio} | {wanted} | {verdict} |\n")
+}
+
+/// The median of a ratio, and where there is more than one the interval.
+pub(super) fn interval(ratio: &Interval) -> String {
+    let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(three_digits);
+    if ratio.count == 1 {
+        format!("**{median}**")
+    } else {
+        format!("**{median}** ({low} – {high})")
+    }
 }
 
 /// Says how many messages of a candidate were lost, if it counts them.
@@ -116,22 +134,58 @@ fn amount(figure: Figure, summary: Summary) -> String {
     format!("{median} ({} – {})", figure.bare(summary.low), figure.bare(summary.high))
 }
 
+/// Says how many runs were near and how many far, and how far that is; `None` if none was probed.
+fn states(report: &Report) -> Option<String> {
+    let threshold = report.about.cache_threshold?;
+    let candidates = report.benchmarks.iter().flat_map(|benchmark| &benchmark.candidates);
+    let runs = candidates.flat_map(|candidate| &candidate.points).flat_map(|point| &point.runs);
+    let probed: Vec<_> = runs.filter_map(|run| run.cache).collect();
+    let in_state = |state| {
+        let its = probed.iter().filter(|cache| cache.state == state).collect::<Vec<_>>();
+        let before = Summary::of(its.iter().filter_map(|cache| cache.before));
+        let typical = before.map(|it| format!(" (typically {:.0} ns)", it.median));
+        (its.len(), typical.unwrap_or_default())
+    };
+    let (near, typically_near) = in_state(CacheState::Near);
+    let (far, typically_far) = in_state(CacheState::Far);
+    let (changed, _) = in_state(CacheState::Changed);
+    let (unknown, _) = in_state(CacheState::Unknown);
+    let mut text = if far + changed == 0 {
+        format!(
+            "A cache line went from one processor to the other and back in less than {threshold:.0} ns \
+             around all runs{typically_near}."
+        )
+    } else {
+        format!(
+            "A cache line went from one processor to the other and back in less than {threshold:.0} ns \
+             around {near} runs{typically_near}, and in more around {far}{typically_far}; around \
+             {changed} the state changed, and these runs are in no ratio."
+        )
+    };
+    if unknown > 0 {
+        let _ =
+            write!(text, " Around {unknown} it could not be measured; these runs are in no ratio.");
+    }
+    Some(text)
+}
+
 /// Counts the targets that passed and failed.
 pub(super) fn score(report: &Report) -> String {
     let verdicts = report.benchmarks.iter().flat_map(|benchmark| {
         let wanted = benchmark.comparisons.iter().filter(|comparison| comparison.target.is_some());
         wanted.map(|comparison| comparison.evaluate(benchmark).verdict)
     });
-    let (mut passed, mut failed, mut not_measured) = (0, 0, 0);
+    let (mut passed, mut failed, mut open, mut not_measured) = (0, 0, 0, 0);
     for verdict in verdicts {
         match verdict {
             Verdict::Pass => passed += 1,
             Verdict::Fail => failed += 1,
+            Verdict::Open => open += 1,
             Verdict::NoTarget => {}
             Verdict::NotMeasured(_) => not_measured += 1,
         }
     }
-    let mut text = format!("{passed} targets passed, {failed} failed");
+    let mut text = format!("{passed} targets passed, {failed} failed, {open} open");
     if not_measured > 0 {
         let _ = write!(text, ", {not_measured} not measured");
     }
@@ -151,6 +205,7 @@ fn notes(report: &Report) -> Vec<String> {
                 ));
             }
         }
+        notes.extend(benchmark.comparisons.iter().filter_map(|it| by_state(benchmark, it)));
         notes.extend(benchmark.notes.iter().map(|note| format!("`{}`: {note}", benchmark.name)));
     }
     let missing = report.external_programs.iter().filter(|peer| peer.version.is_none());
@@ -172,9 +227,24 @@ fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
+/// Says how the ratio differs from one state of the machine to the other.
+fn by_state(benchmark: &BenchmarkResult, comparison: &Comparison) -> Option<String> {
+    let by_state = comparison.evaluate(benchmark).by_state;
+    let [(_, near), (_, far)] = by_state.as_slice() else { return None };
+    let [ours, theirs] = [&comparison.ours, comparison.beside.as_ref()?];
+    Some(format!(
+        "`{}`: {} beside {}: {} near, {} far",
+        benchmark.name,
+        title(benchmark, ours),
+        title(benchmark, theirs),
+        interval(near),
+        interval(far)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::example;
+    use super::super::{CacheDistance, example};
     use super::*;
 
     #[test]
@@ -182,13 +252,13 @@ mod tests {
         let text = table(&example::report());
         let lines = [
             "| WRITE, 1 MiB messages | 45.0 Gbit/s (40.0 – 50.0) | TCP, cubic \
-             | 36.0 Gbit/s (30.0 – 40.0) | **1.25** (1.25 – 1.33) | ≥ 1.10 × | pass |",
+             | 36.0 Gbit/s (30.0 – 40.0) | **1.25** (1.10 – 1.33) | ≥ 1.10 × | pass |",
             "|  | 45.0 Gbit/s (40.0 – 50.0) | TCP, BBR |  |  | ≥ 1.50 × | not measured: TCP, BBR failed |",
             "| raw trains |  |  | ≥ 0.85 × | not measured: raw_trains is not built |",
-            "1 targets passed, 0 failed, 2 not measured.",
-            "- `write-4300`: TCP, BBR failed in 3 of 3 runs; the first said: unable to set",
+            "1 targets passed, 0 failed, 0 open, 2 not measured.",
+            "- `write-4300`: TCP, BBR failed in 5 of 5 runs; the first said: unable to set",
             "- sockperf is not installed (package sockperf): its lines are missing",
-            "medians of 3 rounds in turn, with least and most",
+            "medians of 5 rounds in turn, with least and most",
             "To repeat it: `cargo xtask bench`.",
         ];
         for line in lines {
@@ -200,11 +270,38 @@ mod tests {
     #[test]
     fn a_target_that_was_missed_stands_out() {
         let mut report = example::report();
-        report.benchmarks[0].comparisons[0] =
-            Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
+        let mut with_target = |target| {
+            report.benchmarks[0].comparisons[0] =
+                Comparison::beside("roce", Figure::Gbits, "cubic").at_least(target);
+            table(&report)
+        };
+        let text = with_target(1.4);
+        assert!(text.contains("| ≥ 1.40 × | **fail** |"), "{text}");
+        assert!(text.contains("0 targets passed, 1 failed, 0 open"), "{text}");
+        let text = with_target(1.3);
+        assert!(text.contains("| ≥ 1.30 × | open |"), "{text}");
+        assert!(text.contains("0 targets passed, 0 failed, 1 open"), "{text}");
+    }
+
+    #[test]
+    fn the_table_counts_the_runs_in_each_state_and_the_pairs() {
+        let mut report = example::report();
+        assert_eq!(states(&report), None);
+        let distances = [(50.0, 52.0), (50.0, 320.0), (310.0, 320.0), (330.0, 320.0), (51.0, 50.0)];
+        for candidate in &mut report.benchmarks[0].candidates[..2] {
+            for (run, (before, after)) in candidate.points[0].runs.iter_mut().zip(distances) {
+                run.cache = Some(CacheDistance::new(Some(before), Some(after), 100.0));
+            }
+        }
+        report.set_cache_states();
         let text = table(&report);
-        assert!(text.contains("| ≥ 1.30 × | **fail** |"), "{text}");
-        assert!(text.contains("0 targets passed, 1 failed"), "{text}");
+        for part in [
+            "in less than 127 ns around 4 runs (typically 50 ns), and in more around 4 (typically 320 ns); \
+             around 2 the state changed",
+            "**1.29** (1.10 – 1.33), 4 pairs | ≥ 1.10 × | open |",
+        ] {
+            assert!(text.contains(part), "{part}\nis not in\n{text}");
+        }
     }
 
     #[test]

@@ -18,20 +18,26 @@
 //! assert_eq!(evaluated.ratio.map(|ratio| ratio.median), Some(1.25));
 //! ```
 
+mod cache_state;
 mod comparison;
 mod figure;
+mod interval;
 mod json;
 mod machine;
 mod markdown;
+mod pairs;
 mod plot;
 mod statistics;
 mod summary;
 
+pub use cache_state::{CacheDistance, CacheState, DEFAULT_THRESHOLD, threshold};
 pub use comparison::{Comparison, Evaluation, Target, Verdict};
 pub use figure::{Figure, Figures};
+pub use interval::{Interval, MIN_CONFIDENCE};
 pub use json::{read_json, write_json};
 pub use machine::{About, Commit, Machine, date_and_time};
 pub use markdown::table;
+pub use pairs::{Pair, Sample, pairs};
 pub use plot::{Axis, Chart, Line, charts};
 pub use statistics::Summary;
 pub use summary::{put_between_markers, summary};
@@ -120,17 +126,26 @@ pub struct Run {
     /// What it said.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
+    /// How far the two processors were from each other around it; runs of older reports, and of machines with
+    /// one processor, have none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cache: Option<CacheDistance>,
 }
 
 impl Run {
     /// A run that gave figures.
     pub fn good(round: u32, figures: Figures) -> Self {
-        Self { round, figures, failure: None }
+        Self { round, figures, failure: None, cache: None }
     }
 
     /// A run that failed, and why.
     pub fn failed(round: u32, why: impl Into<String>) -> Self {
-        Self { round, figures: Figures::new(), failure: Some(why.into()) }
+        Self { failure: Some(why.into()), ..Self::good(round, Figures::new()) }
+    }
+
+    /// The state of the machine in it, if it was probed.
+    pub fn state(&self) -> Option<CacheState> {
+        self.cache.map(|cache| cache.state)
     }
 }
 
@@ -154,16 +169,20 @@ impl BenchmarkResult {
         self.candidates.iter().find(|candidate| candidate.name == name)
     }
 
-    /// What a candidate's runs gave at a point, with their rounds.
-    pub fn measured(&self, name: &str, at: Option<u64>, figure: Figure) -> Vec<(u32, f64)> {
+    /// What a candidate's runs gave at a point.
+    pub fn measured(&self, name: &str, at: Option<u64>, figure: Figure) -> Vec<Sample> {
         let points = self.candidate(name).map_or(&[][..], |candidate| &candidate.points);
         let runs = points.iter().filter(|point| point.x == at).flat_map(|point| &point.runs);
-        runs.filter_map(|run| Some((run.round, *run.figures.get(&figure)?))).collect()
+        let sample = |run: &Run| {
+            let value = *run.figures.get(&figure)?;
+            Some(Sample { round: run.round, state: run.state(), value })
+        };
+        runs.filter_map(sample).collect()
     }
 
     /// The same, summed up.
     pub fn summary(&self, name: &str, at: Option<u64>, figure: Figure) -> Option<Summary> {
-        Summary::of(self.measured(name, at, figure).into_iter().map(|(_, value)| value))
+        Summary::of(self.measured(name, at, figure).into_iter().map(|sample| sample.value))
     }
 }
 
@@ -226,7 +245,7 @@ pub(crate) mod example {
     /// Ours, one beside it, one that failed every time, one that is not there.
     pub(crate) fn benchmark() -> BenchmarkResult {
         let mut broken = CandidateResult::named("bbr", "TCP, BBR");
-        let runs = (1..=3).map(|round| Run::failed(round, "unable to set congestion control"));
+        let runs = (1..=5).map(|round| Run::failed(round, "unable to set congestion control"));
         broken.points = vec![PointResult { x: None, runs: runs.collect() }];
         let mut absent = CandidateResult::named("raw", "raw trains");
         absent.missing = Some("raw_trains is not built".to_owned());
@@ -234,8 +253,8 @@ pub(crate) mod example {
             topology: "two hosts, MTU 4300".to_owned(),
             measured: "2026-11-21 16:00 UTC, 0123456789ab".to_owned(),
             candidates: vec![
-                candidate("roce", "roce", &[40.0, 50.0, 45.0]),
-                candidate("cubic", "TCP, cubic", &[30.0, 40.0, 36.0]),
+                candidate("roce", "roce", &[40.0, 50.0, 45.0, 48.0, 44.0]),
+                candidate("cubic", "TCP, cubic", &[30.0, 40.0, 36.0, 36.0, 40.0]),
                 broken,
                 absent,
             ],
@@ -260,10 +279,11 @@ pub(crate) mod example {
                     memory_bytes: 8 << 30,
                     kernel: "Linux 6.18".to_owned(),
                 },
-                rounds: 3,
+                rounds: 5,
                 seconds: 1.0,
                 quick: false,
                 realtime: false,
+                cache_threshold: None,
             },
             external_programs: vec![
                 ExternalProgram {
@@ -290,9 +310,9 @@ mod tests {
     fn failures_are_counted_and_the_first_is_kept() {
         let benchmark = example::benchmark();
         let broken = benchmark.candidate("bbr").unwrap();
-        assert_eq!(broken.count(), (3, 3));
+        assert_eq!(broken.count(), (5, 5));
         assert_eq!(broken.first_failure(), Some("unable to set congestion control"));
-        assert_eq!(benchmark.candidate("roce").unwrap().count(), (3, 0));
+        assert_eq!(benchmark.candidate("roce").unwrap().count(), (5, 0));
     }
 
     #[test]

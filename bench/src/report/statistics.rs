@@ -1,4 +1,4 @@
-//! Medians and spreads: the only arithmetic between a measurement and the table.
+//! Medians and spreads: what the table shows of each candidate.
 
 /// Several measurements of one thing, summed up.
 ///
@@ -31,28 +31,6 @@ impl Summary {
         let (low, high) = (*sorted.first()?, *sorted.last()?);
         Some(Self { median: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0, low, high, count })
     }
-
-    /// How ours compares with theirs.
-    ///
-    /// Its median is the quotient of the two medians: what the table's columns show divides to
-    /// it. Its spread is that of the quotients of rounds in which both ran, since what disturbs
-    /// the machine in one round disturbs both.
-    ///
-    /// Each measurement comes with its round. `None` when either has none, or theirs holds a
-    /// zero.
-    pub fn ratio(ours: &[(u32, f64)], theirs: &[(u32, f64)]) -> Option<Self> {
-        let values = |all: &[(u32, f64)]| Self::of(all.iter().map(|(_, value)| *value));
-        let quotient = values(ours)?.median / values(theirs)?.median;
-        let rounds = ours.iter().flat_map(|(round, mine)| {
-            let same = theirs.iter().filter(move |(theirs, _)| theirs == round);
-            same.map(move |(_, other)| mine / other)
-        });
-        // Without a common round there is a quotient, and no spread.
-        let each: Vec<f64> = rounds.collect();
-        let spread = if each.is_empty() { Self::of([quotient]) } else { Self::of(each) };
-        let spread = spread.filter(|_| quotient.is_finite())?;
-        Some(Self { median: quotient, ..spread })
-    }
 }
 
 #[cfg(test)]
@@ -72,29 +50,6 @@ mod tests {
         assert_eq!(Summary::of([]), None);
         assert_eq!(Summary::of([1.0, f64::NAN]), None);
         assert_eq!(Summary::of([f64::INFINITY]), None);
-    }
-
-    #[test]
-    fn a_ratio_is_that_of_the_medians_and_spreads_as_the_rounds_do() {
-        let ours = [(1, 10.0), (2, 20.0), (3, 30.0)];
-        let theirs = [(1, 10.0), (2, 10.0), (3, 5.0)];
-        let ratio = Summary::ratio(&ours, &theirs).unwrap();
-        assert_eq!((ratio.median, ratio.low, ratio.high, ratio.count), (2.0, 1.0, 6.0, 3));
-    }
-
-    #[test]
-    fn a_round_in_which_only_one_ran_is_in_the_medians_and_not_in_the_spread() {
-        let ratio = Summary::ratio(&[(1, 10.0), (2, 30.0)], &[(2, 10.0)]).unwrap();
-        assert_eq!((ratio.median, ratio.low, ratio.high, ratio.count), (2.0, 3.0, 3.0, 1));
-        let ratio = Summary::ratio(&[(1, 10.0)], &[(2, 5.0)]).unwrap();
-        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 2.0));
-    }
-
-    #[test]
-    fn nothing_is_compared_with_nothing_or_with_zero() {
-        assert_eq!(Summary::ratio(&[], &[(1, 1.0)]), None);
-        assert_eq!(Summary::ratio(&[(1, 1.0)], &[]), None);
-        assert_eq!(Summary::ratio(&[(1, 1.0)], &[(1, 0.0)]), None);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The benchmarks that README.md shows, between two comments of that page.
 
-use super::figure::three_digits;
+use super::markdown::interval;
 use super::{Comparison, Figure, Report, Summary};
 
 /// A line of the summary: a title, a benchmark, a candidate of it, and the program beside it.
@@ -86,13 +86,13 @@ impl Line {
         let amount = |summary: Option<Summary>| {
             summary.map(|summary| self.figure.with_unit(summary.median)).unwrap_or_default()
         };
-        let ratio = evaluated.ratio.map(|ratio| three_digits(ratio.median));
+        let ratio = evaluated.ratio.map(|ratio| interval(&ratio));
         let of_what = match self.figure {
             Figure::MicrosMean | Figure::MicrosMedian => "the time",
             _ => "the rate",
         };
         Some(format!(
-            "| {} | {} | {} | {} | **{}** × {of_what} |\n",
+            "| {} | {} | {} | {} | {} × {of_what} |\n",
             self.title,
             amount(evaluated.ours),
             self.anchor,
@@ -126,8 +126,7 @@ mod tests {
     #[test]
     fn a_line_has_medians_what_is_used_instead_and_their_ratio() {
         let text = summary(&example::report(), "table.md");
-        let line =
-            "| 1 MiB WRITE | 45.0 Gbit/s | iperf3 over TCP | 36.0 Gbit/s | **1.25** × the rate |\n";
+        let line = "| 1 MiB WRITE | 45.0 Gbit/s | iperf3 over TCP | 36.0 Gbit/s | **1.25** (1.10 – 1.33) × the rate |\n";
         assert!(text.contains(line), "{text}");
         assert!(text.ends_with("[Full table](table.md)."), "{text}");
         assert!(!text.contains("allreduce"), "{text}");

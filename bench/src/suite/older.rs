@@ -119,7 +119,11 @@ mod tests {
         let candidate = |name: &str, value: f64| CandidateResult {
             points: vec![PointResult {
                 x: Some(8),
-                runs: vec![Run::good(1, [(figure, value), (Figure::Micros99, 9.0)].into())],
+                runs: (1..=5)
+                    .map(|round| {
+                        Run::good(round, [(figure, value), (Figure::Micros99, 9.0)].into())
+                    })
+                    .collect(),
             }],
             ..CandidateResult::named(name, name)
         };

@@ -1,7 +1,12 @@
 //! A benchmark, and its run: candidates in turn, round after round.
 
+use super::candidate::{CLIENT_CPU, SERVER_CPU};
 use super::{Candidate, Network, RunConfig, RunContext, Tools, Topology};
-use crate::report::{Axis, BenchmarkResult, CandidateResult, Comparison, PointResult, Run};
+use crate::cache_distance;
+use crate::report::{
+    Axis, BenchmarkResult, CacheDistance, CandidateResult, Comparison, DEFAULT_THRESHOLD,
+    PointResult, Run,
+};
 
 /// A benchmark of the table: data.
 #[derive(Debug)]
@@ -34,6 +39,9 @@ impl Benchmark {
 ///
 /// A run that fails is recorded, and the others go on. A candidate whose first two runs at a point fail
 /// does not run there again.
+///
+/// The distance of the two processors is probed before and after each run. Where the state of the machine left
+/// runs of a comparison with a target without a pair, up to two rounds more follow.
 pub fn run_benchmark(
     benchmark: &Benchmark,
     tools: &Tools,
@@ -67,7 +75,13 @@ pub fn run_benchmark(
         result.candidates.push(entry);
     }
     let Ok(network) = network else { return result };
-    for round in 1..=config.rounds {
+    // A machine with one processor has no distance.
+    let can_probe = cache_distance::can_probe(CPUS);
+    let mut round = 0;
+    while round < config.rounds
+        || round < most_rounds(config.rounds) && needs_another_round(&mut result, config.rounds)
+    {
+        round += 1;
         for x in &points {
             for (candidate, entry) in benchmark.candidates.iter().zip(&mut result.candidates) {
                 let Some(point) = entry.points.iter_mut().find(|point| point.x == *x) else {
@@ -78,10 +92,14 @@ pub fn run_benchmark(
                 }
                 let at = x.unwrap_or(0);
                 let context = RunContext::new(tools, &network, config, at);
+                let before = cache_distance::probe(CPUS);
                 let run = match (candidate.run)(&context) {
                     Ok(figures) => Run::good(round, figures),
                     Err(why) => Run::failed(round, why),
                 };
+                let after = cache_distance::probe(CPUS);
+                let cache = CacheDistance::new(before, after, DEFAULT_THRESHOLD);
+                let run = Run { cache: can_probe.then_some(cache), ..run };
                 say(&in_words(benchmark, &candidate.title, *x, &run));
                 point.runs.push(run);
                 if entry.commands.is_empty() {
@@ -91,6 +109,26 @@ pub fn run_benchmark(
         }
     }
     result
+}
+
+/// Returns how many rounds a benchmark has at most, if some runs had no pair in the same state.
+fn most_rounds(rounds: u32) -> u32 {
+    rounds + rounds.div_ceil(2).min(MAX_MORE_ROUNDS)
+}
+
+/// Returns true if a comparison with a target has fewer pairs of runs than rounds were asked for, and more
+/// rounds can change that.
+fn needs_another_round(result: &mut BenchmarkResult, rounds: u32) -> bool {
+    // The rounds of a quick run decide nothing in any case.
+    if rounds < MIN_ROUNDS {
+        return false;
+    }
+    result.set_cache_states();
+    result.comparisons.iter().filter(|comparison| comparison.target.is_some()).any(|comparison| {
+        let evaluated = comparison.evaluate(result);
+        let both_ran = evaluated.ours.is_some() && evaluated.theirs.is_some();
+        both_ran && evaluated.ratio.is_none_or(|ratio| ratio.count < rounds as usize)
+    })
 }
 
 fn is_hopeless(runs: &[Run]) -> bool {
@@ -112,13 +150,24 @@ fn in_words(benchmark: &Benchmark, candidate: &str, x: Option<u64>, run: &Run) -
             each.collect::<Vec<_>>().join(", ")
         }
     };
-    format!("{} {}{place}: {candidate}: {what}", benchmark.name, run.round)
+    let distance = run.cache.map_or_else(String::new, |cache| {
+        let [before, after] = [cache.before, cache.after]
+            .map(|it| it.map_or("?".to_owned(), |it| format!("{it:.0}")));
+        format!("; cache line {before}, {after} ns")
+    });
+    format!("{} {}{place}: {candidate}: {what}{distance}", benchmark.name, run.round)
 }
+
+/// The processors that the two ends are bound to.
+const CPUS: [usize; 2] = [CLIENT_CPU, SERVER_CPU];
+/// The fewest rounds that can decide about a target.
+const MIN_ROUNDS: u32 = 5;
+const MAX_MORE_ROUNDS: u32 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Figure;
+    use crate::report::{Figure, example};
 
     #[test]
     fn a_candidate_that_fails_twice_at_first_runs_no_more() {
@@ -127,6 +176,17 @@ mod tests {
         assert!(!is_hopeless(&[failed(1)]));
         assert!(is_hopeless(&[failed(1), failed(2)]));
         assert!(!is_hopeless(&[Run::good(1, [].into()), failed(2), failed(3)]));
+    }
+
+    #[test]
+    fn more_rounds_follow_where_runs_have_no_pair_in_their_state() {
+        let mut result = example::benchmark();
+        assert!(!needs_another_round(&mut result, 5), "five pairs; what never ran asks for none");
+        let run = &mut result.candidates[0].points[0].runs[2];
+        run.cache = Some(CacheDistance::new(Some(50.0), Some(320.0), DEFAULT_THRESHOLD));
+        assert!(needs_another_round(&mut result, 5));
+        assert!(!needs_another_round(&mut result, 4), "a quick run");
+        assert_eq!([1, 5, 9].map(most_rounds), [2, 7, 11]);
     }
 
     #[test]
@@ -152,6 +212,9 @@ mod tests {
         let good = Run::good(2, [(Figure::Gbits, 40.0)].into());
         let text = in_words(&benchmark, "roce", Some(4096), &good);
         assert_eq!(text, "curve 2, 4 KiB: roce: payload 40.0 Gbit/s");
+        let cache = Some(CacheDistance::new(Some(51.2), None, 100.0));
+        let text = in_words(&benchmark, "roce", Some(4096), &Run { cache, ..good });
+        assert!(text.ends_with("payload 40.0 Gbit/s; cache line 51, ? ns"), "{text}");
         let text = in_words(&benchmark, "roce", Some(4096), &Run::failed(1, "no"));
         assert_eq!(text, "curve 1, 4 KiB: roce: failed: no");
     }
