@@ -36,10 +36,11 @@ fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
 #[tier1]
 fn times_are_ordered_and_every_question_is_answered() -> Outcome {
     let (server, client) = cable()?;
-    let cases: [(&str, &[&str]); 5] = [
+    let cases: [(&str, &[&str]); 6] = [
         (PINGPONG, &[]),
         (SOCKETS_PINGPONG, &["--kind", "tcp", "--wait", "spin"]),
         (SOCKETS_PINGPONG, &["--kind", "tcp", "--wait", "block"]),
+        (SOCKETS_PINGPONG, &["--kind", "tcp", "--wait", "block-server", "--pause", "100"]),
         (SOCKETS_PINGPONG, &["--kind", "udp", "--wait", "spin"]),
         (SOCKETS_PINGPONG, &["--kind", "udp", "--wait", "block"]),
     ];
@@ -52,6 +53,36 @@ fn times_are_ordered_and_every_question_is_answered() -> Outcome {
             .collect();
         let times = times.ok_or_else(|| here.to_string())?;
         assert!(times.is_sorted() && times[0] > 0.0 && here["lost"] == 0, "{here}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_raw_ring_of_any_size_goes_round_and_ends_at_all_ranks() -> Outcome {
+    for ranks in [2, 3, 4] {
+        let network = VirtualNetwork::new()?;
+        let hosts: Vec<Host> = (0..ranks)
+            .map(|rank| network.host(&format!("rank {rank}")))
+            .collect::<Result<_, _>>()?;
+        let ends: Vec<_> = hosts.iter().map(|host| (host, "eth0")).collect();
+        let _switch = network.bridge(&ends, Link { mtu: 1500 })?;
+        let address = |rank: usize| format!("10.0.0.{}", rank + 1);
+        for (rank, host) in hosts.iter().enumerate() {
+            host.address("eth0", format!("{}/24", address(rank)).parse()?)?;
+        }
+        let mut others = Vec::new();
+        for host in &hosts[1..] {
+            others.push(start(host, RAW_ALLREDUCE, &["--listen", "--interface", "eth0"])?);
+        }
+        let addresses: Vec<String> = (1..ranks).map(address).collect();
+        let to: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let options = [&["--interface", "eth0", "--seconds", "0.1", "--to"][..], &to].concat();
+        let first = object(&start(&hosts[0], RAW_ALLREDUCE, &options)?.wait_with_output()?)?;
+        assert!(first["operations"].as_u64() > Some(0), "{first}");
+        assert!(first["us"].as_f64() > Some(0.0) && first["ranks"] == ranks, "{first}");
+        for other in others {
+            assert_eq!(object(&other.wait_with_output()?)?, first);
+        }
     }
     Ok(())
 }
@@ -183,5 +214,6 @@ fn wait_until(mut is_so: impl FnMut() -> bool) -> Outcome {
 const SERVER: &str = "10.0.0.1";
 const TRAINS: &str = env!("CARGO_BIN_EXE_raw_trains");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_raw_pingpong");
+const RAW_ALLREDUCE: &str = env!("CARGO_BIN_EXE_raw_allreduce");
 const SOCKETS_PINGPONG: &str = env!("CARGO_BIN_EXE_sockets_pingpong");
 const SOCKETS_RATE: &str = env!("CARGO_BIN_EXE_sockets_rate");

@@ -5,8 +5,10 @@
 //! the queueing discipline on the way out, a packet filter, and UDP port 4791 held by a socket
 //! with `UDP_GRO` on. Otherwise the kernel would have less to do for one than for the other.
 //!
-//! [`gso`] is the ceiling of throughput, [`pingpong`] the floor of latency.
+//! [`gso`] is the ceiling of throughput, [`pingpong`] the floor of latency, [`allreduce`] that of a small
+//! collective.
 
+pub mod allreduce;
 mod crc_tables;
 mod frame;
 pub mod gso;

@@ -13,7 +13,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::frame::{self, BTH_LEN, ICRC_LEN, OUTER_LEN};
+use super::frame::{self, Addresses, BTH_LEN, ICRC_LEN, OUTER_LEN};
 use super::port::{self, Port};
 use super::sys::VIRTIO_LEN;
 use crate::control_channel::ControlChannel;
@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
     let mut control = ControlChannel::connect(server, options.end.port)?;
     control.send(&Begin)?;
     let _: Begin = control.receive()?;
-    let frame = frame(&port, &control)?;
+    let frame = frame(&port.addresses(&control)?);
     let ask = |port: &mut Port| -> Result<Option<Duration>, Failure> {
         let asked = Instant::now();
         send(port, &frame)?;
@@ -94,7 +94,7 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
 }
 
 fn serve(port: &mut Port, control: &mut ControlChannel) -> Result<Value, Failure> {
-    let frame = frame(port, control)?;
+    let frame = frame(&port.addresses(control)?);
     let mut last = Instant::now();
     loop {
         let mut silent = false;
@@ -129,7 +129,7 @@ fn wait(port: &mut Port, mut give_up: impl FnMut() -> bool) -> bool {
     true
 }
 
-fn send(port: &Port, frame: &[u8]) -> Result<(), Failure> {
+pub(super) fn send(port: &Port, frame: &[u8]) -> Result<(), Failure> {
     match port.socket.send(frame) {
         Err(error) if !port::is_passing(&error) => Err(Failure::doing("sending a frame")(error)),
         // A frame that a full queue drops is sent again.
@@ -138,14 +138,14 @@ fn send(port: &Port, frame: &[u8]) -> Result<(), Failure> {
 }
 
 /// A frame as long as that of an 8-byte WRITE, behind its virtio header.
-fn frame(port: &Port, control: &ControlChannel) -> Result<Vec<u8>, Failure> {
+pub(super) fn frame(addresses: &Addresses) -> Vec<u8> {
     let payload = BTH_LEN + RETH_LEN + 8 + ICRC_LEN;
-    let outer = port.addresses(control)?.outer(0, payload);
+    let outer = addresses.outer(0, payload);
     let mut frame = [&frame::virtio(None)[..], &outer, &frame::bth(0)].concat();
     frame.resize(VIRTIO_LEN + OUTER_LEN + payload, 0);
     // Without an offload the checksum stays incomplete; zero means none.
     frame[VIRTIO_LEN + OUTER_LEN - 2..VIRTIO_LEN + OUTER_LEN].fill(0);
-    Ok(frame)
+    frame
 }
 
 const RETH_LEN: usize = 16;

@@ -39,11 +39,20 @@ impl Port {
 
     /// Source and destination of frames to the peer.
     pub(crate) fn addresses(&self, control: &ControlChannel) -> Result<Addresses, Failure> {
+        self.addresses_to(control.local(), control.peer())
+    }
+
+    /// Source and destination of frames from this host's address to a neighbour.
+    pub(crate) fn addresses_to(
+        &self,
+        local: Ipv4Addr,
+        peer: Ipv4Addr,
+    ) -> Result<Addresses, Failure> {
         Ok(Addresses {
             source_mac: self.interface.mac,
-            destination_mac: neighbour(control.peer())?,
-            source: control.local().octets(),
-            destination: control.peer().octets(),
+            destination_mac: neighbour(peer)?,
+            source: local.octets(),
+            destination: peer.octets(),
         })
     }
 }

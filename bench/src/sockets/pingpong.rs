@@ -7,6 +7,7 @@
 //! ```
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -31,6 +32,9 @@ pub struct Options {
     /// What both ends do until something comes. The client's word counts.
     #[arg(long, value_enum, default_value = "spin")]
     pub wait: Wait,
+    /// Microseconds of silence before each message of the client.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub pause: u64,
     /// Congestion control of TCP. The client's word counts.
     #[arg(long, default_value = "cubic")]
     pub congestion: String,
@@ -38,12 +42,25 @@ pub struct Options {
 
 /// How to wait for a message.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// Ask again and again.
     Spin,
     /// Sleep in the kernel.
     Block,
+    /// The end that listens sleeps in the kernel, the other asks again and again.
+    BlockServer,
+}
+
+impl Wait {
+    /// What one of the ends does: spin or block.
+    fn of(self, is_server: bool) -> Self {
+        match (self, is_server) {
+            (Self::BlockServer, true) => Self::Block,
+            (Self::BlockServer, false) => Self::Spin,
+            (both, _) => both,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -60,21 +77,24 @@ struct Settings {
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let Some(server) = options.end.server() else {
         let mut control = ControlChannel::listen(options.end.port)?;
-        let settings: Settings = control.receive()?;
+        let mut settings: Settings = control.receive()?;
+        settings.wait = settings.wait.of(true);
         let link = Link::listen(&mut control, settings.kind, &settings.congestion)?;
         return serve(&prepared(link, &settings)?, &settings, &mut control);
     };
-    let settings =
+    let mut settings =
         Settings { kind: options.kind, wait: options.wait, congestion: options.congestion.clone() };
     let mut control = ControlChannel::connect(server, options.end.port)?;
     control.send(&settings)?;
+    settings.wait = settings.wait.of(false);
     let link = Link::connect(&mut control, settings.kind, &settings.congestion)?;
     let link = prepared(link, &settings)?;
-    let (times, lost) = measure(&link, &settings, options.end.seconds)?;
+    let pause = Duration::from_micros(options.pause);
+    let (times, lost) = measure(&link, &settings, options.end.seconds, pause)?;
     let mut report = times.report();
     report["program"] = json!("sockets_pingpong");
     report["kind"] = json!(settings.kind);
-    report["wait"] = json!(settings.wait);
+    report["wait"] = json!(options.wait);
     if settings.kind == Kind::Tcp {
         report["congestion"] = json!(settings.congestion);
     }
@@ -91,12 +111,20 @@ fn prepared(link: Link, settings: &Settings) -> Result<Link, Failure> {
     Ok(link)
 }
 
-fn measure(link: &Link, settings: &Settings, seconds: f64) -> Result<(Histogram, u32), Failure> {
+fn measure(
+    link: &Link,
+    settings: &Settings,
+    seconds: f64,
+    pause: Duration,
+) -> Result<(Histogram, u32), Failure> {
     let mut times = Histogram::new();
     let (started, mut lost) = (Instant::now(), 0);
     let measuring = started + Duration::from_secs_f64(WARM_UP);
     let end = measuring + Duration::from_secs_f64(seconds);
     loop {
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
         let asked = Instant::now();
         if asked >= end {
             return Ok((times, lost));
