@@ -1,7 +1,7 @@
 //! The same over the kernel's sockets: what people use when they have no RDMA.
 //!
 //! [`pingpong`] measures half round trips of 8 bytes, [`rate`] messages of 8 bytes a second with
-//! one `send` each, [`connections`] connections a second.
+//! one `send` each.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,6 @@ use socket2::SockRef;
 use crate::control_channel::ControlChannel;
 use crate::program::Failure;
 
-pub mod connections;
 pub mod pingpong;
 pub mod rate;
 

@@ -19,7 +19,6 @@ pub const EXTERNAL_PROGRAMS: &[(&str, &str, &str)] = &[
     ("ib_write_bw", "perftest", "--version"),
     ("ib_write_lat", "perftest", "--version"),
     ("rstream", "rdmacm-utils", "-h"),
-    ("cmtime", "rdmacm-utils", "-h"),
     (LIBRSPRELOAD, "librdmacm1", ""),
     ("mpirun", "openmpi-bin", "--version"),
     ("mpicc", "libopenmpi-dev", "--version"),
@@ -106,12 +105,13 @@ const OURS: &[&str] = &[
     "roce",
     "raw_trains",
     "raw_pingpong",
+    "raw_allreduce",
     "sockets_pingpong",
     "sockets_rate",
-    "sockets_connections",
     "idle_qps",
     "wake_up",
     "allreduce_mpi",
+    "allreduce_gloo",
 ];
 
 fn is_installed(program: &str) -> bool {

@@ -18,13 +18,15 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
         arguments.iter().partition(|argument| *argument == NO_INSTALL);
     if ours.is_empty()
         && measures_something(arguments)
-        && let Err(why) = host::install_missing(host::BENCH_PROGRAMS)
+        && let Err(why) =
+            host::install_missing(&[host::BENCH_PROGRAMS, host::BENCH_LIBRARIES].concat())
     {
         println!("   peers will be missing: {why}");
     }
     build()?;
     let folder = workspace::target().join("release");
     build_mpi(&folder)?;
+    build_gloo(&folder)?;
     let mut bench = Command::new(folder.join("bench"));
     bench.current_dir(workspace::root()).args(&theirs);
     bench.arg("--command").arg(command_line(&theirs));
@@ -51,6 +53,20 @@ fn build_mpi(folder: &Path) -> Result<()> {
     compiler.current_dir(workspace::root()).args(["-O2", "-o"]).arg(folder.join("allreduce_mpi"));
     if !compiler.arg("bench/mpi/allreduce.c").status()?.success() {
         println!("   Open MPI will be missing: bench/mpi/allreduce.c does not compile");
+    }
+    Ok(())
+}
+
+/// As [`build_mpi`], with the library Gloo.
+fn build_gloo(folder: &Path) -> Result<()> {
+    if !Path::new("/usr/include/gloo/config.h").exists() || !host::is_installed("c++") {
+        return Ok(());
+    }
+    let mut compiler = Command::new("c++");
+    compiler.current_dir(workspace::root()).args(["-O2", "-o"]).arg(folder.join("allreduce_gloo"));
+    compiler.args(["bench/gloo/allreduce.cc", "-lgloo", "-libverbs"]);
+    if !compiler.status()?.success() {
+        println!("   Gloo will be missing: bench/gloo/allreduce.cc does not compile");
     }
     Ok(())
 }

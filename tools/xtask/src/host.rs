@@ -108,10 +108,19 @@ pub(crate) const BENCH_PROGRAMS: &[Requirement] = &[
     (Program("sockperf"), "sockperf"),
     (Program("ucx_perftest"), "ucx-utils"),
     (Program("ib_write_bw"), "perftest"),
+    (Program("rstream"), "rdmacm-utils"),
     (Program("mpirun"), "openmpi-bin"),
     (MpiCompiler, "libopenmpi-dev"),
+    (Program("c++"), "g++"),
     (Program("nft"), "nftables"),
     (Program("ethtool"), "ethtool"),
+];
+
+/// Debian packages of the libraries with which the bench runs and compiles programs.
+pub(crate) const BENCH_LIBRARIES: &[Requirement] = &[
+    (File("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"), "librdmacm1"),
+    (File("/usr/include/gloo/config.h"), "libgloo-dev"),
+    (File("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
 ];
 
 /// Debian packages of the unmodified programs that run on our library.

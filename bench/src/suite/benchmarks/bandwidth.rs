@@ -1,112 +1,70 @@
-//! Bandwidth: WRITE beside TCP and the bare path, READ and SEND beside WRITE, and by size.
+//! Bandwidth: WRITE, READ and SEND beside TCP, WRITE beside the bare path, and by size.
 
-use crate::report::{Axis, Comparison, Figure, Target};
+use crate::report::{Axis, Comparison, Figure};
 use crate::suite::candidates::roce::{Bandwidth, Size};
-use crate::suite::candidates::{iperf3, raw, ucx};
+use crate::suite::candidates::{iperf3, raw};
 use crate::suite::{Benchmark, Candidate, RunConfig, Topology};
 
 pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
-    let mut all = Vec::new();
-    for (mtu, small, large) in [
-        (1500, "write-1500", "write-1500-64m"),
-        (4300, "write-4300", "write-4300-64m"),
-        (9000, "write-9000", "write-9000-64m"),
-    ] {
-        all.push(write(small, mtu));
-        all.push(write_over_64_mib(large, mtu));
-    }
-    all.push(read_and_send());
-    all.push(by_size(config));
-    if config.quick {
-        // What is there to be seen only takes a tenth of two minutes.
-        for benchmark in &mut all {
-            benchmark.candidates.retain(|it| !ONLY_SEEN.contains(&it.name.as_ref()));
-            let stays = |name: &String| !ONLY_SEEN.contains(&name.as_str());
-            benchmark.comparisons.retain(|comparison| comparison.beside.as_ref().is_none_or(stays));
-        }
-    }
-    all
+    vec![
+        write("write-1500", 1500),
+        write("write-4300", 4300),
+        write_over_64_mib("write-4300-64m", 4300),
+        write("write-9000", 9000),
+        write_over_64_mib("write-9000-64m", 9000),
+        read_and_send(),
+        by_size(config),
+    ]
 }
 
-/// Contestants that nothing is wanted beside.
-const ONLY_SEEN: [&str; 2] = ["raw-no-icrc", "ucx"];
-
+/// Over and over in the place of one message, as iperf3 does, beside iperf3 as it comes.
 fn write(name: &'static str, mtu: u32) -> Benchmark {
-    let roce = Bandwidth::of("write").candidate("roce", "roce write");
-    let mut candidates = beside_write(MIB);
-    candidates.insert(0, roce);
-    candidates.push(ucx::bandwidth("ucx"));
-    let mut comparisons = comparisons_of_write([Target::AtLeast(1.1), Target::AtLeast(1.5)]);
-    comparisons.push(Comparison::beside("roce", Figure::Gbits, "ucx"));
-    Benchmark {
-        name,
-        title: format!("WRITE, 1 MiB messages, MTU {mtu}"),
-        topology: Topology::Cable { mtu },
-        axis: None,
-        candidates,
-        comparisons,
-        notes: Vec::new(),
-    }
+    let title = format!("WRITE, 1 MiB messages, MTU {mtu}");
+    beside_tcp((name, title), mtu, MIB, (iperf3::candidate("cubic", "cubic"), 1.1))
 }
 
+/// Through more memory than the caches hold, beside iperf3 with writes as large as our messages.
 fn write_over_64_mib(name: &'static str, mtu: u32) -> Benchmark {
-    let roce = Bandwidth { working_set: 64 * MIB, ..Bandwidth::of("write") };
-    let mut candidates = beside_write(64 * MIB);
-    candidates.insert(0, roce.candidate("roce", "roce write"));
-    Benchmark {
-        name,
-        title: format!("WRITE, 1 MiB messages over 64 MiB, MTU {mtu}"),
-        topology: Topology::Cable { mtu },
-        axis: None,
-        candidates,
-        comparisons: comparisons_of_write([Target::AtLeast(0.85), Target::Above(1.0)]),
-        notes: vec!["iperf3 has no such working set: it reuses its one buffer".to_owned()],
+    let title = format!("WRITE, 1 MiB messages over 64 MiB, MTU {mtu}");
+    let tcp = iperf3::with_writes_of(Size::Fixed(MIB), "cubic-1m", "cubic");
+    let notes = vec!["iperf3 has no such working set: it reuses its one buffer".to_owned()];
+    Benchmark { notes, ..beside_tcp((name, title), mtu, 64 * MIB, (tcp, 1.0)) }
+}
+
+/// A WRITE beside TCP, and at the MTU that fits RoCE beside the bare path.
+fn beside_tcp(
+    (name, title): (&'static str, String),
+    mtu: u32,
+    working_set: u64,
+    (tcp, least): (Candidate, f64),
+) -> Benchmark {
+    let roce = Bandwidth { working_set, ..Bandwidth::of("write") };
+    let beside = |name: &str| Comparison::beside("roce", Figure::Gbits, name);
+    let mut comparisons = vec![beside(&tcp.name).at_least(least)];
+    let mut candidates = vec![roce.candidate("roce", "roce write"), tcp];
+    if mtu == 4300 {
+        candidates.push(raw::trains("raw", working_set, true));
+        comparisons.push(beside("raw").at_least(0.85));
     }
-}
-
-/// TCP under two congestion controls, and the bare path. TCP is there twice, as iperf3 writes by
-/// itself and with writes as large as our messages: either may be the stronger.
-fn beside_write(working_set: u64) -> Vec<Candidate> {
-    let large = |name, control| iperf3::with_writes_of(Size::Fixed(MIB), name, control);
-    vec![
-        iperf3::candidate("cubic", "cubic"),
-        large("cubic-1m", "cubic"),
-        iperf3::candidate("bbr", "bbr"),
-        large("bbr-1m", "bbr"),
-        raw::trains("raw", working_set, true),
-        raw::trains("raw-no-icrc", working_set, false),
-    ]
-}
-
-/// What is wanted beside cubic and beside BBR, however TCP writes, and beside the bare path.
-fn comparisons_of_write([cubic, bbr]: [Target; 2]) -> Vec<Comparison> {
-    let beside = |name| Comparison::beside("roce", Figure::Gbits, name);
-    let target = |name, target| Comparison { target: Some(target), ..beside(name) };
-    vec![
-        target("cubic", cubic),
-        target("cubic-1m", cubic),
-        target("bbr", bbr),
-        target("bbr-1m", bbr),
-        beside("raw").at_least(0.85),
-        beside("raw-no-icrc"),
-    ]
+    let (topology, axis, notes) = (Topology::Cable { mtu }, None, Vec::new());
+    Benchmark { name, title, topology, axis, candidates, comparisons, notes }
 }
 
 fn read_and_send() -> Benchmark {
-    let comparison = |verb| Comparison::beside(verb, Figure::Gbits, "write").at_least(0.9);
+    let roce = |verb| Bandwidth::of(verb).candidate(verb, &format!("roce {verb}"));
+    let comparison = |verb| Comparison::beside(verb, Figure::Gbits, "cubic").at_least(1.1);
     Benchmark {
         name: "read-send",
         title: "READ and SEND, 1 MiB messages, MTU 4300".to_owned(),
         topology: Topology::Cable { mtu: 4300 },
         axis: None,
-        candidates: ["write", "read", "send"]
-            .map(|verb| Bandwidth::of(verb).candidate(verb, &format!("roce {verb}")))
-            .into(),
+        candidates: vec![roce("read"), roce("send"), iperf3::candidate("cubic", "cubic")],
         comparisons: vec![comparison("read"), comparison("send")],
         notes: Vec::new(),
     }
 }
 
+/// A plot.
 fn by_size(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
         true => vec![64 * KIB, MIB],
@@ -123,10 +81,9 @@ fn by_size(config: &RunConfig) -> Benchmark {
             write.candidate("roce", "roce write, posted one by one"),
             Bandwidth { list: 16, ..write }.candidate("lists", "roce write, lists of 16"),
             iperf3::with_writes_of(Size::OfAxis, "cubic", "cubic"),
-            iperf3::with_writes_of(Size::OfAxis, "bbr", "bbr"),
             level(raw::trains("raw", MIB, true)),
         ],
-        comparisons: vec![Comparison::beside("roce", Figure::Gbits, "cubic").at(64 * KIB)],
+        comparisons: Vec::new(),
         notes: vec![
             "for TCP the size is that of one write to its socket; iperf3 writes at most 1 MiB"
                 .to_owned(),

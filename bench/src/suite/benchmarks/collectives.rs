@@ -1,50 +1,75 @@
-//! Allreduce beside Open MPI.
+//! Allreduce beside Open MPI, and of one float beside the bare path.
 
-use crate::mpi::Binding::{Free, InTurn};
+use crate::mpi::Binding::{self, Free, InTurn};
 use crate::report::{Axis, Comparison, Figure};
-use crate::suite::candidates::openmpi;
 use crate::suite::candidates::roce::{self, Size};
+use crate::suite::candidates::{openmpi, raw};
 use crate::suite::{Benchmark, RunConfig, Topology};
 
 pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     vec![
-        benchmark("allreduce-one-float", 4, 3, Figure::MicrosMean),
-        benchmark("allreduce-64m-2", 64 << 20, 2, Figure::BusGbytes),
-        benchmark("allreduce-64m-3", 64 << 20, 3, Figure::BusGbytes),
+        one_float(),
+        benchmark("allreduce-256k-2", 256 << 10, (2, InTurn), 1.0),
+        benchmark("allreduce-1m-2", 1 << 20, (2, InTurn), 1.0),
+        benchmark("allreduce-4m-2", 4 << 20, (2, InTurn), 1.0),
+        benchmark("allreduce-64m-2", 64 << 20, (2, InTurn), 1.0),
+        benchmark("allreduce-64m-3", 64 << 20, (3, Free), 1.3),
         by_size(config),
         by_ranks(config),
     ]
 }
 
-fn benchmark(name: &'static str, bytes: u64, ranks: u64, figure: Figure) -> Benchmark {
-    let wanted = |ours, theirs| {
-        let comparison = Comparison::beside(ours, figure, theirs);
-        match figure {
-            Figure::BusGbytes => comparison.at_least(1.3),
-            _ => comparison.at_most(0.5),
-        }
-    };
-    let title = match figure {
-        Figure::BusGbytes => "64 MiB",
-        _ => "one float",
-    };
-    let (size, of) = (Size::Fixed(bytes), Size::Fixed(ranks));
+fn one_float() -> Benchmark {
+    let (size, ranks) = (Size::Fixed(4), Size::Fixed(3));
     Benchmark {
-        name,
-        title: format!("allreduce, {title}, {ranks} ranks, MTU 4300"),
-        topology: Topology::Switch { hosts: ranks as usize, mtu: 4300 },
+        name: "allreduce-one-float",
+        title: "allreduce, one float, 3 ranks, MTU 4300".to_owned(),
+        topology: Topology::Switch { hosts: 3, mtu: 4300 },
         axis: None,
         candidates: vec![
-            roce::allreduce("roce", size, of, Free),
-            openmpi::allreduce("openmpi", size, of, Free),
-            roce::allreduce("roce-bound", size, of, InTurn),
-            openmpi::allreduce("openmpi-bound", size, of, InTurn),
+            roce::allreduce("roce", size, ranks, InTurn),
+            openmpi::allreduce("openmpi", size, ranks, InTurn),
+            raw::ring("raw", 3),
         ],
-        comparisons: vec![wanted("roce", "openmpi"), wanted("roce-bound", "openmpi-bound")],
-        notes: vec![BOUND.to_owned()],
+        comparisons: vec![
+            Comparison::beside("roce", Figure::MicrosMean, "openmpi").at_most(1.0),
+            Comparison::beside("roce", Figure::MicrosMean, "raw").at_most(2.0),
+        ],
+        notes: vec![
+            BOUND.to_owned(),
+            "the raw ring sends the same four frames between three receive rings, polls and yields, and \
+             does nothing else"
+                .to_owned(),
+        ],
     }
 }
 
+fn benchmark(
+    name: &'static str,
+    bytes: u64,
+    (ranks, binding): (u64, Binding),
+    least: f64,
+) -> Benchmark {
+    let (size, of) = (Size::Fixed(bytes), Size::Fixed(ranks));
+    let how = match binding {
+        Free => "where the system places ranks, ours and theirs alike",
+        InTurn => BOUND,
+    };
+    Benchmark {
+        name,
+        title: format!("allreduce, {}, {ranks} ranks, MTU 4300", Axis::Bytes.at(bytes)),
+        topology: Topology::Switch { hosts: ranks as usize, mtu: 4300 },
+        axis: None,
+        candidates: vec![
+            roce::allreduce("roce", size, of, binding),
+            openmpi::allreduce("openmpi", size, of, binding),
+        ],
+        comparisons: vec![Comparison::beside("roce", Figure::BusGbytes, "openmpi").at_least(least)],
+        notes: vec![how.to_owned()],
+    }
+}
+
+/// A plot.
 fn by_size(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
         true => vec![1 << 12, 1 << 20],
@@ -65,6 +90,7 @@ fn by_size(config: &RunConfig) -> Benchmark {
     }
 }
 
+/// A plot.
 fn by_ranks(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
         true => vec![2, 3],
@@ -86,4 +112,4 @@ fn by_ranks(config: &RunConfig) -> Benchmark {
     }
 }
 
-const BOUND: &str = "where it says so, ranks are bound to one processor each, in turn, ours and theirs alike; else the system places them";
+const BOUND: &str = "ranks are bound to one processor each, in turn, ours and theirs alike";

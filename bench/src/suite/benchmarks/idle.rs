@@ -1,11 +1,16 @@
 //! What a device costs that has nothing to do.
 
 use crate::report::{Comparison, Figure};
-use crate::suite::candidates::idle;
+use crate::suite::candidates::{idle, sockets};
 use crate::suite::{Benchmark, RunConfig, Topology};
 
 pub(super) fn benchmarks(_pace: &RunConfig) -> Vec<Benchmark> {
-    vec![memory(), processor(), wake_up(), descriptors(0), descriptors(ASLEEP)]
+    vec![
+        memory(),
+        processor(),
+        waiting("wake-up-awake", 0, &[CHANNEL]),
+        waiting("wake-up", ASLEEP, &[CHANNEL, TOKIO]),
+    ]
 }
 
 fn memory() -> Benchmark {
@@ -39,57 +44,35 @@ fn processor() -> Benchmark {
     }
 }
 
-fn wake_up() -> Benchmark {
-    Benchmark {
-        name: "wake-up",
-        title: "whole round trip, 8 bytes, to a peer asleep since 2 ms, MTU 1500".to_owned(),
-        topology: Topology::Cable { mtu: 1500 },
-        axis: None,
-        candidates: vec![idle::wake_up("roce", "roce send", "channel", ASLEEP)],
-        comparisons: vec![
-            Comparison::alone("roce", Figure::MicrosMedian),
-            Comparison::alone("roce", Figure::Micros99),
-        ],
-        notes: vec![
-            "the peer sleeps in its completion channel; the client has slept, too, and spins for \
-             the response"
-                .to_owned(),
-        ],
-    }
-}
-
-/// Ways of waiting beside each other, each message so many microseconds behind the last answer.
-fn descriptors(pause: u32) -> Benchmark {
-    let (name, when) = match pause {
-        0 => ("descriptors", "each right behind the last answer"),
-        _ => ("descriptors-asleep", "after 2 ms of silence"),
+/// Ways of waiting beside a blocking read of a TCP socket, each message so many microseconds behind the last
+/// answer.
+fn waiting(name: &'static str, pause: u32, ways: &[[&'static str; 3]]) -> Benchmark {
+    let when = match pause {
+        0 => "each right behind the last answer",
+        _ => "after 2 ms of silence",
     };
-    let beside_channel = |way: &str| {
-        [Figure::MicrosMedian, Figure::Micros99]
-            .map(|figure| Comparison::beside(way, figure, "channel").at_most(2.0))
+    let way = |[name, title, way]: &[&'static str; 3]| idle::wake_up(name, title, way, pause);
+    let beside_tcp = |[name, ..]: &[&'static str; 3]| {
+        Comparison::beside(name, Figure::MicrosMedian, "tcp").at_most(1.0)
     };
+    let mut candidates = vec![sockets::wake_up("tcp", pause)];
+    candidates.extend(ways.iter().map(way));
     Benchmark {
         name,
         title: format!("whole round trip, 8 bytes, by how the peer waits, {when}, MTU 1500"),
         topology: Topology::Cable { mtu: 1500 },
         axis: None,
-        candidates: vec![
-            idle::wake_up("channel", "CompletionChannel::wait", "channel", pause),
-            idle::wake_up("poll", "poll(2)", "poll", pause),
-            idle::wake_up("poll-then-arm", "poll(2), queue polled before", "poll-then-arm", pause),
-            idle::wake_up("epoll", "epoll", "epoll", pause),
-            idle::wake_up("tokio", "tokio, next_async", "tokio", pause),
-        ],
-        comparisons: DESCRIPTORS.into_iter().flat_map(beside_channel).collect(),
+        candidates,
+        comparisons: ways.iter().map(beside_tcp).collect(),
         notes: vec![
-            "poll(2) and epoll on the completion channel's descriptor, armed before the last look \
-             at the queue; \"queue polled before\": armed behind it. The client spins for the response"
+            "the peer waits in CompletionChannel::wait or in a task of \
+             tokio, and a client spins for the response"
                 .to_owned(),
         ],
     }
 }
 
-/// What is compared with `CompletionChannel::wait`.
-const DESCRIPTORS: [&str; 4] = ["poll", "poll-then-arm", "epoll", "tokio"];
+const CHANNEL: [&str; 3] = ["channel", "CompletionChannel::wait", "channel"];
+const TOKIO: [&str; 3] = ["tokio", "tokio, next_async", "tokio"];
 /// Microseconds after which everything at the peer sleeps.
 const ASLEEP: u32 = 2000;

@@ -2,7 +2,7 @@
 
 use crate::report::{Axis, Comparison, Figure};
 use crate::suite::candidates::roce::{self, Bandwidth, Size};
-use crate::suite::candidates::{raw, sockets, sockperf, ucx};
+use crate::suite::candidates::{iperf3, raw, sockets, ucx};
 use crate::suite::{Benchmark, RunConfig, Topology};
 
 pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
@@ -11,16 +11,6 @@ pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
 
 fn small() -> Benchmark {
     let time = Figure::MicrosMedian;
-    let wanted = |verb| {
-        let beside = |name| Comparison::beside(verb, time, name);
-        [beside("raw").at_most(1.7), beside("tcp-spin").below(1.0)]
-    };
-    let seen = ["udp-spin", "tcp-block", "sockperf", "ucx"];
-    let mut comparisons = wanted("write").to_vec();
-    comparisons.extend(seen.map(|name| Comparison::beside("write", time, name)));
-    comparisons.push(Comparison::beside("write", Figure::Micros99, "tcp-spin"));
-    comparisons.push(Comparison::beside("write", Figure::Micros999, "tcp-spin"));
-    comparisons.extend(wanted("send"));
     Benchmark {
         name: "latency",
         title: "half round trip, 8 bytes, MTU 1500".to_owned(),
@@ -28,19 +18,25 @@ fn small() -> Benchmark {
         axis: None,
         candidates: vec![
             roce::latency("write", "write", Size::Fixed(8)),
-            raw::pingpong("raw"),
             roce::latency("send", "send", Size::Fixed(8)),
             sockets::pingpong("tcp-spin", "tcp", "spin"),
             sockets::pingpong("udp-spin", "udp", "spin"),
-            sockets::pingpong("tcp-block", "tcp", "block"),
-            sockperf::pingpong("sockperf"),
             ucx::latency("ucx"),
+            raw::pingpong("raw"),
         ],
-        comparisons,
+        comparisons: vec![
+            Comparison::beside("write", time, "tcp-spin").below(1.0),
+            Comparison::beside("write", time, "udp-spin").below(1.0),
+            Comparison::beside("write", time, "ucx").below(1.0),
+            Comparison::beside("write", time, "raw").at_most(1.7),
+            Comparison::beside("write", Figure::Micros99, "tcp-spin").at_most(1.0),
+            Comparison::beside("send", time, "tcp-spin").below(1.0),
+        ],
         notes: Vec::new(),
     }
 }
 
+/// A plot.
 fn by_size(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
         true => vec![8, 4096, 1 << 16],
@@ -77,31 +73,13 @@ fn rate() -> Benchmark {
             small("write", 128, 1).candidate("single", "roce write, posted one by one"),
             small("write", 128, LIST).candidate("lists", "roce write, lists of 64"),
             small("write", 1024, LIST).candidate("deep", "roce write, lists of 64, 1024 deep"),
-            small("send", 128, 1).candidate("send", "roce send, posted one by one"),
-            small("send", 512, LIST).candidate("send-lists", "roce send, lists of 64, 512 deep"),
             sockets::rate("tcp", "tcp", (&[], "")),
             sockets::rate("tcp-nodelay", "tcp", (&["--nodelay"], ", TCP_NODELAY")),
-            sockets::rate("udp", "udp", (&[], "")),
-            raw::small("raw", true),
-            raw::small("raw-single", false),
         ],
         comparisons: vec![
-            Comparison::alone("single", rate).at_least(3e6),
-            Comparison::beside("single", rate, "lists").at_least(0.6),
             Comparison::beside("single", rate, "tcp").above(1.0),
-            Comparison::beside("single", rate, "tcp-nodelay").above(1.0),
-            Comparison::beside("single", rate, "udp").above(1.0),
-            Comparison::alone("deep", rate).at_least(4e6),
-            Comparison::beside("deep", rate, "tcp").at_least(10.0),
+            Comparison::beside("single", rate, "lists").at_least(0.6),
             Comparison::beside("deep", rate, "tcp-nodelay").at_least(10.0),
-            Comparison::beside("deep", rate, "udp").at_least(10.0),
-            Comparison::beside("deep", rate, "raw"),
-            Comparison::beside("deep", rate, "raw-single"),
-            Comparison::beside("send", rate, "send-lists"),
-            Comparison::beside("send", rate, "tcp"),
-            // What no protocol over this path can exceed, in the same terms.
-            Comparison::beside("raw", rate, "tcp"),
-            Comparison::beside("raw", rate, "udp"),
         ],
         notes: vec![
             "all sockets with one send a message; without TCP_NODELAY the kernel puts many of \
@@ -115,7 +93,8 @@ fn rate() -> Benchmark {
 }
 
 fn rate_4k() -> Benchmark {
-    let write = Bandwidth { size: Size::Fixed(4096), ..Bandwidth::of("write") };
+    let size = Size::Fixed(4096);
+    let write = Bandwidth { size, ..Bandwidth::of("write") };
     Benchmark {
         name: "rate-4k",
         title: "WRITE, 4 KiB messages, one queue pair, MTU 4300".to_owned(),
@@ -123,9 +102,9 @@ fn rate_4k() -> Benchmark {
         axis: None,
         candidates: vec![
             write.candidate("single", "roce write, posted one by one"),
-            Bandwidth { list: LIST, ..write }.candidate("lists", "roce write, lists of 64"),
+            iperf3::with_writes_of(size, "cubic-4k", "cubic"),
         ],
-        comparisons: vec![Comparison::beside("single", Figure::Gbits, "lists").at_least(0.75)],
+        comparisons: vec![Comparison::beside("single", Figure::Gbits, "cubic-4k").at_least(1.0)],
         notes: Vec::new(),
     }
 }

@@ -33,6 +33,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::report::Figure;
+    use crate::suite::Candidate;
 
     fn both() -> [Vec<Benchmark>; 2] {
         let config = RunConfig { rounds: 1, seconds: 1.0, quick: false, realtime: false };
@@ -73,6 +75,68 @@ mod tests {
                     benchmark.name
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_table_of_a_full_run_has_at_most_sixty_rows_each_with_a_target() {
+        let [full, _] = both();
+        let rows: usize = full.iter().map(|benchmark| benchmark.comparisons.len()).sum();
+        assert!((1..=60).contains(&rows), "{rows} rows");
+        for benchmark in &full {
+            for comparison in &benchmark.comparisons {
+                assert!(comparison.target.is_some(), "{}: {comparison:?}", benchmark.name);
+            }
+            let is_plot = benchmark.axis.is_some();
+            assert!(
+                is_plot == benchmark.comparisons.is_empty(),
+                "{}: a row or a plot",
+                benchmark.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_compares_with_something_else_unless_nothing_has_such_a_cost() {
+        let [full, _] = both();
+        for benchmark in &full {
+            for comparison in &benchmark.comparisons {
+                let is_cost = matches!(comparison.figure, Figure::Bytes | Figure::Percent);
+                assert_eq!(
+                    comparison.beside.is_none(),
+                    is_cost,
+                    "{}: {comparison:?}",
+                    benchmark.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn programs_of_others_on_our_library_are_beside_their_form_over_tcp() {
+        let [full, _] = both();
+        let on_our_library =
+            |candidate: &Candidate| candidate.needs.contains(&"roce") && candidate.needs.len() > 1;
+        let mut found = BTreeSet::new();
+        for benchmark in &full {
+            for candidate in benchmark.candidates.iter().filter(|it| on_our_library(it)) {
+                let is_beside_tcp = benchmark.comparisons.iter().any(|comparison| {
+                    let beside = comparison.beside.as_ref();
+                    let beside = benchmark
+                        .candidates
+                        .iter()
+                        .find(|it| Some(it.name.as_ref()) == beside.map(String::as_str));
+                    comparison.ours == candidate.name
+                        && beside.is_some_and(|it| !it.needs.contains(&"roce"))
+                });
+                assert!(is_beside_tcp, "{}: {}", benchmark.name, candidate.title);
+                found.extend(candidate.needs.iter().copied().filter(|it| *it != "roce"));
+            }
+        }
+        for program in
+            ["ib_write_bw", "ib_write_lat", "iperf3", "rstream", "allreduce_mpi", "allreduce_gloo"]
+        {
+            assert!(found.contains(program), "{program}");
         }
     }
 

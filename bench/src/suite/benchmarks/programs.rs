@@ -1,44 +1,63 @@
 //! Unmodified programs on our libibverbs, beside our own.
 
-use crate::mpi::Binding::{Free, InTurn};
+use crate::mpi::Binding::InTurn;
 use crate::report::{Comparison, Figure};
 use crate::suite::candidates::roce::{self, Bandwidth, Size};
-use crate::suite::candidates::{iperf3, openmpi, perftest};
-use crate::suite::{Benchmark, RunConfig, Topology};
+use crate::suite::candidates::{gloo, iperf3, openmpi, perftest, sockets, sockperf};
+use crate::suite::{Benchmark, Candidate, RunConfig, Topology};
 
 pub(super) fn benchmarks(_config: &RunConfig) -> Vec<Benchmark> {
     vec![
-        bandwidth("perftest-64k", "WRITE, 64 KiB messages, by ib_write_bw, MTU 4300", 1 << 16),
-        bandwidth("perftest-1m", "WRITE, 1 MiB messages, by ib_write_bw, MTU 4300", 1 << 20),
+        small_bandwidth(),
+        bandwidth(),
         rate(),
         latency(),
-        allreduce("openmpi-one-float", "one float", 4, Figure::MicrosMean),
-        allreduce("openmpi-64m", "64 MiB", 64 << 20, Figure::BusGbytes),
+        openmpi_allreduce("openmpi-one-float", "one float", 4),
+        openmpi_allreduce("openmpi-64m", "64 MiB", 64 << 20),
+        gloo_allreduce("gloo-4k", "4 KiB", 4 << 10),
+        gloo_allreduce("gloo-64m", "64 MiB", 64 << 20),
     ]
 }
 
-fn bandwidth(name: &'static str, title: &str, size: u64) -> Benchmark {
-    let write = Bandwidth { size: Size::Fixed(size), ..Bandwidth::of("write") };
+fn small_bandwidth() -> Benchmark {
+    let size = Size::Fixed(64 << 10);
     Benchmark {
-        name,
-        title: title.to_owned(),
+        name: "perftest-64k",
+        title: "WRITE, 64 KiB messages, by ib_write_bw, MTU 4300".to_owned(),
         topology: Topology::Cable { mtu: 4300 },
         axis: None,
         candidates: vec![
-            perftest::bandwidth("perftest", Size::Fixed(size)),
-            write.candidate("perf", "roce perf write bw"),
+            perftest::bandwidth("perftest", size),
+            iperf3::with_writes_of(size, "cubic-64k", "cubic"),
+        ],
+        comparisons: vec![Comparison::beside("perftest", Figure::Gbits, "cubic-64k").at_least(1.0)],
+        notes: Vec::new(),
+    }
+}
+
+fn bandwidth() -> Benchmark {
+    let size = Size::Fixed(1 << 20);
+    Benchmark {
+        name: "perftest-1m",
+        title: "WRITE, 1 MiB messages, by ib_write_bw, MTU 4300".to_owned(),
+        topology: Topology::Cable { mtu: 4300 },
+        axis: None,
+        candidates: vec![
+            perftest::bandwidth("perftest", size),
             iperf3::candidate("cubic", "cubic"),
+            iperf3::with_writes_of(size, "cubic-1m", "cubic"),
+            Bandwidth::of("write").candidate("perf", "roce perf write bw"),
         ],
         comparisons: vec![
+            Comparison::beside("perftest", Figure::Gbits, "cubic").at_least(1.0),
+            Comparison::beside("perftest", Figure::Gbits, "cubic-1m").at_least(1.0),
             Comparison::beside("perftest", Figure::Gbits, "perf").at_least(0.95),
-            Comparison::beside("perftest", Figure::Gbits, "cubic"),
         ],
         notes: Vec::new(),
     }
 }
 
 fn rate() -> Benchmark {
-    let write = Bandwidth { size: Size::Fixed(8), ..Bandwidth::of("write") };
     Benchmark {
         name: "perftest-rate",
         title: "WRITE, 8 bytes, posted one by one, by ib_write_bw, MTU 1500".to_owned(),
@@ -46,14 +65,15 @@ fn rate() -> Benchmark {
         axis: None,
         candidates: vec![
             perftest::bandwidth("perftest", Size::Fixed(8)),
-            write.candidate("perf", "roce perf write bw"),
+            sockets::rate("tcp", "tcp", (&[], "")),
         ],
-        comparisons: vec![Comparison::beside("perftest", Figure::PerSecond, "perf").at_least(0.9)],
+        comparisons: vec![Comparison::beside("perftest", Figure::PerSecond, "tcp").at_least(1.0)],
         notes: Vec::new(),
     }
 }
 
 fn latency() -> Benchmark {
+    let time = Figure::MicrosMedian;
     Benchmark {
         name: "perftest-latency",
         title: "half round trip, 8 bytes, by ib_write_lat, MTU 1500".to_owned(),
@@ -61,32 +81,46 @@ fn latency() -> Benchmark {
         axis: None,
         candidates: vec![
             perftest::latency("perftest", Size::Fixed(8)),
+            sockperf::spinning("sockperf"),
             roce::latency("perf", "write", Size::Fixed(8)),
         ],
         comparisons: vec![
-            Comparison::beside("perftest", Figure::MicrosMedian, "perf").at_most(1.05),
+            Comparison::beside("perftest", time, "sockperf").at_most(1.0),
+            Comparison::beside("perftest", time, "perf").at_most(1.05),
         ],
-        notes: vec!["perftest's t_typical, and its t_min to 99.9 %; both ends poll".to_owned()],
+        notes: vec![
+            "perftest's t_typical; both ends poll, those of sockperf, too (--nonblocked)"
+                .to_owned(),
+        ],
     }
 }
 
-fn allreduce(name: &'static str, size: &str, bytes: u64, figure: Figure) -> Benchmark {
+fn openmpi_allreduce(name: &'static str, size: &str, bytes: u64) -> Benchmark {
     let (bytes, ranks) = (Size::Fixed(bytes), Size::Fixed(2));
+    let verbs = openmpi::allreduce_on_verbs("verbs", bytes, ranks, InTurn);
+    let tcp = openmpi::allreduce("tcp", bytes, ranks, InTurn);
+    allreduce(name, format!("allreduce by Open MPI, {size}, 2 ranks, MTU 4300"), verbs, tcp)
+}
+
+fn gloo_allreduce(name: &'static str, size: &str, bytes: u64) -> Benchmark {
+    let bytes = Size::Fixed(bytes);
+    let verbs = gloo::allreduce_on_verbs("verbs", bytes);
+    let tcp = gloo::allreduce("tcp", bytes);
+    allreduce(name, format!("allreduce by Gloo, {size}, 2 ranks, MTU 4300"), verbs, tcp)
+}
+
+fn allreduce(name: &'static str, title: String, verbs: Candidate, tcp: Candidate) -> Benchmark {
+    let comparison = match name.ends_with("-64m") {
+        true => Comparison::beside("verbs", Figure::BusGbytes, "tcp").at_least(1.0),
+        false => Comparison::beside("verbs", Figure::MicrosMean, "tcp").at_most(1.0),
+    };
     Benchmark {
         name,
-        title: format!("allreduce by Open MPI, {size}, 2 ranks, MTU 4300"),
+        title,
         topology: Topology::Switch { hosts: 2, mtu: 4300 },
         axis: None,
-        candidates: vec![
-            openmpi::allreduce_on_verbs("verbs", bytes, ranks, Free),
-            openmpi::allreduce("tcp", bytes, ranks, Free),
-            openmpi::allreduce_on_verbs("verbs-bound", bytes, ranks, InTurn),
-            openmpi::allreduce("tcp-bound", bytes, ranks, InTurn),
-        ],
-        comparisons: vec![
-            Comparison::beside("verbs", figure, "tcp"),
-            Comparison::beside("verbs-bound", figure, "tcp-bound"),
-        ],
-        notes: vec!["ranks poll; bound ones have a processor each".to_owned()],
+        candidates: vec![verbs, tcp],
+        comparisons: vec![comparison],
+        notes: vec!["each rank has a processor of its own".to_owned()],
     }
 }

@@ -7,40 +7,7 @@ use crate::suite::{Benchmark, Topology};
 
 /// All benchmarks of services without acknowledgements.
 pub(super) fn benchmarks() -> Vec<Benchmark> {
-    vec![small(), megabyte(), datagrams()]
-}
-
-fn small() -> Benchmark {
-    let rc = Bandwidth { size: Size::Fixed(8), list: LIST, ..Bandwidth::of("write") };
-    let uc = Bandwidth { service: "UC", ..rc };
-    let ud = Bandwidth { service: "UD", verb: "send", receives: RECEIVES, ..rc };
-    let rate = Figure::PerSecond;
-    Benchmark {
-        name: "services-8",
-        title: "messages of 8 bytes, one queue pair, MTU 1500".to_owned(),
-        topology: Topology::Cable { mtu: 1500 },
-        axis: None,
-        candidates: vec![
-            rc.candidate("rc", "RC write, lists of 64"),
-            uc.candidate("uc", "UC write, lists of 64"),
-            ud.candidate("ud", "UD send, lists of 64"),
-            Bandwidth { list: 1, ..rc }.candidate("rc-single", "RC write, posted one by one"),
-            Bandwidth { list: 1, ..uc }.candidate("uc-single", "UC write, posted one by one"),
-            Bandwidth { list: 1, ..ud }.candidate("ud-single", "UD send, posted one by one"),
-        ],
-        comparisons: vec![
-            Comparison::beside("uc", rate, "rc").at_least(0.9),
-            Comparison::beside("ud", rate, "rc").at_least(0.9),
-            Comparison::beside("rc-single", rate, "rc"),
-            Comparison::beside("uc-single", rate, "uc"),
-            Comparison::beside("ud-single", rate, "ud"),
-        ],
-        notes: vec![
-            "lost: messages that were sent and did not arrive, since the receiver had no room in its \
-             ring or no receive posted"
-                .to_owned(),
-        ],
-    }
+    vec![megabyte(), datagrams()]
 }
 
 fn megabyte() -> Benchmark {

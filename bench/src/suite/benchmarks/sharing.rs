@@ -1,11 +1,12 @@
 //! Many queue pairs on one link.
 
 use crate::report::{Axis, Comparison, Figure};
+use crate::suite::candidates::iperf3;
 use crate::suite::candidates::roce::{Bandwidth, Size};
 use crate::suite::{Benchmark, RunConfig, Topology};
 
 pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
-    vec![thousand(), by_number(config)]
+    vec![thousand(), beside_streams(), by_number(config)]
 }
 
 /// Messages of 64 KiB, so that a second has enough of them for each of a thousand.
@@ -24,15 +25,33 @@ fn thousand() -> Benchmark {
             shared(Size::Fixed(1000)).candidate("roce", "roce write, 1000 queue pairs"),
             shared(Size::Fixed(1)).candidate("one", "roce write, one queue pair"),
         ],
-        comparisons: vec![
-            Comparison::beside("roce", Figure::Gbits, "one").at_least(0.8),
-            Comparison::alone("roce", Figure::MinShare).at_least(0.9),
-            Comparison::alone("roce", Figure::MaxShare).at_most(1.1),
-        ],
-        notes: vec!["shares are in means of all queue pairs: 1 is fair".to_owned()],
+        comparisons: vec![Comparison::beside("roce", Figure::Gbits, "one").at_least(0.8)],
+        notes: Vec::new(),
     }
 }
 
+fn beside_streams() -> Benchmark {
+    Benchmark {
+        name: "qps-beside-streams",
+        title: format!("WRITE, 64 KiB messages, {STREAMS} queue pairs, MTU 4300"),
+        topology: Topology::Cable { mtu: 4300 },
+        axis: None,
+        candidates: vec![
+            shared(Size::Fixed(STREAMS)).candidate("roce", "roce write"),
+            iperf3::streams("cubic", "cubic", STREAMS),
+        ],
+        comparisons: vec![
+            Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.0),
+            Comparison::beside("roce", Figure::MinShare, "cubic").at_least(0.95),
+        ],
+        notes: vec!["shares are in means of all: 1 is fair".to_owned()],
+    }
+}
+
+/// Queue pairs, and streams of iperf3, which has 128 at most.
+const STREAMS: u64 = 100;
+
+/// A plot.
 fn by_number(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
         true => vec![1, 64],

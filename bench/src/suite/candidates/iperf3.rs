@@ -10,7 +10,17 @@ use crate::suite::{Candidate, Launch};
 /// One stream as iperf3 sends it by itself: 128 KiB a write.
 pub(crate) fn candidate(name: &'static str, congestion_control: &'static str) -> Candidate {
     let title = format!("TCP, {congestion_control}");
-    stream(name, title, congestion_control, None)
+    stream(name, title, congestion_control, None, 1)
+}
+
+/// So many streams at once.
+pub(crate) fn streams(
+    name: &'static str,
+    congestion_control: &'static str,
+    count: u64,
+) -> Candidate {
+    let title = format!("TCP, {congestion_control}, {count} streams");
+    stream(name, title, congestion_control, None, count)
 }
 
 /// One stream with so many bytes a write, at most [`MAX_WRITE_LEN`].
@@ -23,7 +33,7 @@ pub(crate) fn with_writes_of(
     if let Size::Fixed(size) = size {
         title += &format!(", {} a write", Axis::Bytes.at(size));
     }
-    stream(name, title, congestion_control, Some(size)).up_to(MAX_WRITE_LEN)
+    stream(name, title, congestion_control, Some(size), 1).up_to(MAX_WRITE_LEN)
 }
 
 /// `-A` pins both ends, each to its own processor.
@@ -32,6 +42,7 @@ fn stream(
     title: String,
     congestion_control: &'static str,
     size: Option<Size>,
+    count: u64,
 ) -> Candidate {
     Candidate::new(name, title, &["iperf3"], move |context| {
         let server = Launch::new("iperf3").args(["-s", "-1", "-p", PORT_TEXT]);
@@ -44,6 +55,9 @@ fn stream(
         client = client.args(["-A", &pins, "-J"]);
         if let Some(size) = size {
             client = client.args(["-l", &size.of(context).to_string()]);
+        }
+        if count > 1 {
+            client = client.args(["-P", &count.to_string()]);
         }
         let printed = context.pair(&server, PORT, &client)?;
         parse(&printed.client, congestion_control)
@@ -85,7 +99,18 @@ fn json(text: &str) -> Result<Value, String> {
 fn bandwidth(report: &Value) -> Result<Figures, String> {
     let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
     let bits = bits.ok_or("iperf3 reported no bandwidth")?;
-    Ok([(Figure::Gbits, bits / 1e9)].into())
+    let mut figures = Figures::from([(Figure::Gbits, bits / 1e9)]);
+    let streams = report["end"]["streams"].as_array().map_or(&[][..], Vec::as_slice);
+    if streams.len() > 1 {
+        let each: Option<Vec<f64>> =
+            streams.iter().map(|it| it["receiver"]["bits_per_second"].as_f64()).collect();
+        let each = each.ok_or("iperf3 reported no bandwidth of a stream")?;
+        let mean = each.iter().sum::<f64>() / each.len() as f64;
+        let least = each.iter().copied().fold(f64::INFINITY, f64::min);
+        let largest = each.iter().copied().fold(0.0, f64::max);
+        figures.extend([(Figure::MinShare, least / mean), (Figure::MaxShare, largest / mean)]);
+    }
+    Ok(figures)
 }
 
 /// iperf3 refuses more.
@@ -114,6 +139,19 @@ mod tests {
     fn what_was_received_counts() {
         let figures = parse(SAMPLE, "cubic").unwrap();
         assert!((figures[&Figure::Gbits] - 9.367_267).abs() < 1e-5);
+    }
+
+    #[test]
+    fn several_streams_have_shares() {
+        let stream = |bits: f64| serde_json::json!({"receiver": {"bits_per_second": bits}});
+        let report = serde_json::json!({"end": {
+            "sum_received": {"bits_per_second": 4e9},
+            "streams": [stream(1e9), stream(3e9)],
+        }});
+        let figures = bandwidth(&report).unwrap();
+        let shares = [Figure::Gbits, Figure::MinShare, Figure::MaxShare].map(|it| figures[&it]);
+        assert_eq!(shares, [4.0, 0.5, 1.5]);
+        assert!(!parse(SAMPLE, "cubic").unwrap().contains_key(&Figure::MinShare));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The candidates: how each is started, and how what it prints is read.
 
-pub(crate) mod connections;
+pub(crate) mod gloo;
 pub(crate) mod idle;
 pub(crate) mod iperf3;
 pub(crate) mod openmpi;

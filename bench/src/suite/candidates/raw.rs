@@ -3,9 +3,11 @@
 use serde_json::Value;
 
 use super::{last_object, pick};
+use crate::mpi::Binding;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
+use crate::suite::process::wait_until_listening;
 use crate::suite::{Candidate, Launch, RunContext};
 
 /// Trains through the same cable, payload copied out of a working set and into one.
@@ -23,25 +25,39 @@ pub(crate) fn trains(name: &'static str, working_set: u64, icrc: bool) -> Candid
     })
 }
 
-/// Packets of eight bytes, each a whole WRITE, in trains as long as every kernel takes them, or
-/// (`in_trains` false) one a frame; as many frames a system call as measured best.
-pub(crate) fn small(name: &'static str, in_trains: bool) -> Candidate {
-    let (title, more) = if in_trains {
-        ("raw trains of 64 packets", ["--batch", "16"].as_slice())
-    } else {
-        ("raw packets, one a frame", ["--batch", "64", "--train", "1"].as_slice())
-    };
-    Candidate::new(name, title, &["raw_trains"], move |context| {
-        let options = |end: Launch| end.args(["--payload", "8", "--whole"]).args(more);
-        parse_small(&ends(context, "raw_trains", &["--interface", IFNAME], options)?)
-    })
-}
-
 /// One small frame each way between two spinning rings.
 pub(crate) fn pingpong(name: &'static str) -> Candidate {
     Candidate::new(name, "raw packet ring", &["raw_pingpong"], |context| {
         let printed = ends(context, "raw_pingpong", &["--interface", IFNAME], |end| end)?;
         parse_times(&printed)
+    })
+}
+
+/// The frames of an allreduce of one value over a ring of ranks, a rank in each host, bound to the
+/// processors in turn.
+pub(crate) fn ring(name: &'static str, ranks: usize) -> Candidate {
+    let program = "raw_allreduce";
+    Candidate::new(name, "raw ring of frames", &[program], move |context| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let rank = |number: usize| {
+            let cpu = Binding::InTurn.of(number, processors).unwrap_or(0);
+            let launch = Launch::new(context.tools.ours(program)).args(["--interface", IFNAME]);
+            launch.args(["--cpu", &cpu.to_string(), "--port", PORT_TEXT])
+        };
+        let mut others = Vec::new();
+        for number in 1..ranks {
+            let mut other = context.start(number, &rank(number).arg("--listen"))?;
+            wait_until_listening(&mut other, PORT)?;
+            others.push(other);
+        }
+        let to = (1..ranks).map(|number| context.network.address(number).to_string());
+        let first = rank(0).arg("--to").args(to);
+        let first = first.args(["--seconds", &context.config.seconds.to_string()]);
+        let printed = context.start(0, &first)?.finish(context.timeout())?;
+        for other in others {
+            other.finish(context.timeout())?;
+        }
+        pick(&last_object(&printed)?, &[("us", Figure::MicrosMean)])
     })
 }
 
@@ -71,10 +87,6 @@ fn path_mtu(mtu: u32) -> u32 {
 
 fn parse_trains(text: &str) -> Result<Figures, String> {
     pick(&good_trains(text)?, &[("gbits", Figure::Gbits), ("dropped", Figure::Lost)])
-}
-
-fn parse_small(text: &str) -> Result<Figures, String> {
-    pick(&good_trains(text)?, &[("per_second", Figure::PerSecond), ("dropped", Figure::Lost)])
 }
 
 fn good_trains(text: &str) -> Result<Value, String> {
@@ -112,7 +124,6 @@ mod tests {
         let good = r#"{"bad_icrc":0,"dropped":12,"gbits":57.1,"packets":3485013,"per_second":9e6}"#;
         let figures = parse_trains(good).unwrap();
         assert_eq!((figures[&Figure::Gbits], figures[&Figure::Lost]), (57.1, 12.0));
-        assert_eq!(parse_small(good).unwrap()[&Figure::PerSecond], 9e6);
         let bad = good.replace("\"bad_icrc\":0", "\"bad_icrc\":3");
         assert!(parse_trains(&bad).unwrap_err().contains("3 packets"));
     }

@@ -5,11 +5,11 @@ use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::process::wait_until_listening;
 use crate::suite::{Candidate, Launch, Running};
 
-/// Its ping-pong over TCP, blocking; its smallest message has 14 bytes.
-pub(crate) fn pingpong(name: &'static str) -> Candidate {
-    Candidate::new(name, "sockperf (14 bytes), TCP, blocking", &["sockperf"], |context| {
+/// Its ping-pong over TCP, both ends spinning; its smallest message has 14 bytes.
+pub(crate) fn spinning(name: &'static str) -> Candidate {
+    Candidate::new(name, "sockperf (14 bytes), TCP, spinning", &["sockperf"], |context| {
         let address = context.network.address(SERVER).to_string();
-        let at = ["--tcp", "-i", &address, "-p", PORT_TEXT];
+        let at = ["--tcp", "--nonblocked", "-i", &address, "-p", PORT_TEXT];
         let server = Launch::new("sockperf").arg("server").args(at).on_cpu(SERVER_CPU);
         let seconds = context.config.seconds.ceil().max(1.0).to_string();
         let client = Launch::new("sockperf").arg("ping-pong").args(at).on_cpu(CLIENT_CPU);

@@ -15,17 +15,6 @@ pub(crate) fn latency(name: &'static str) -> Candidate {
     })
 }
 
-/// Puts of 1 MiB.
-pub(crate) fn bandwidth(name: &'static str) -> Candidate {
-    Candidate::new(name, "UCX over TCP", &["ucx_perftest"], |context| {
-        // At about 1 GB/s.
-        let iterations = (context.config.seconds * 1000.0).max(200.0) as u64;
-        let test = ["-t", "ucp_put_bw", "-s", "1048576", "-n", &iterations.to_string()];
-        let (.., mebibytes) = parse(&run(context, &test)?)?;
-        Ok([(Figure::Gbits, mebibytes * f64::from(1 << 20) * 8.0 / 1e9)].into())
-    })
-}
-
 fn run(context: &RunContext<'_>, test: &[&str]) -> Result<String, String> {
     let end = |cpu: usize| {
         let launch = Launch::new("ucx_perftest").env("UCX_TLS", "tcp").on_cpu(cpu);
