@@ -50,25 +50,28 @@ impl CacheDistance {
 
 /// Returns the nanoseconds at which far begins, among such probes: the geometric mean of the two
 /// neighbours with the widest gap between them, if there are two groups with a factor of
-/// [`MIN_GAP`] between; otherwise [`DEFAULT_THRESHOLD`].
+/// [`MIN_GAP`] between.
 ///
-/// A group has at least two probes and a twentieth of all, so that an outlier is none.
+/// Otherwise the machine has shown one state, and the threshold lies beside all probes: above them if they are
+/// typically below [`TYPICAL_FAR`], and else below them. A group has at least two probes and a twentieth of all,
+/// so that an outlier is none.
 pub fn threshold(probes: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> =
         probes.into_iter().filter(|probe| probe.is_finite() && *probe > 0.0).collect();
     sorted.sort_by(f64::total_cmp);
-    let least = (sorted.len() / 20).max(2);
-    let pairs = sorted.windows(2).enumerate();
-    let between_groups = pairs.filter(|(below, _)| {
-        let below = below + 1;
-        below >= least && sorted.len() - below >= least
+    let [Some(&least), Some(&most)] = [sorted.first(), sorted.last()] else { return TYPICAL_FAR };
+    let least_group = (sorted.len() / 20).max(2);
+    let between_groups = sorted.windows(2).enumerate().filter(|(place, _)| {
+        let below = place + 1;
+        below >= least_group && sorted.len() - below >= least_group
     });
     let widest = between_groups
         .map(|(_, pair)| (pair[1] / pair[0], (pair[0] * pair[1]).sqrt()))
         .max_by(|(one, _), (other, _)| one.total_cmp(other));
     match widest {
         Some((gap, middle)) if gap >= MIN_GAP => middle,
-        _ => DEFAULT_THRESHOLD,
+        _ if sorted[sorted.len() / 2] < TYPICAL_FAR => TYPICAL_FAR.max(most * MIN_GAP.sqrt()),
+        _ => TYPICAL_FAR.min(least / MIN_GAP.sqrt()),
     }
 }
 
@@ -104,8 +107,8 @@ impl BenchmarkResult {
     }
 }
 
-/// Nanoseconds: on the machine on which the states were found near is about 50, and far 140 to 320.
-pub const DEFAULT_THRESHOLD: f64 = 100.0;
+/// Nanoseconds: on the machine on which the states were found near is about 50, and far 100 to 320.
+pub const TYPICAL_FAR: f64 = 100.0;
 /// The least factor between two probes that makes them two groups.
 const MIN_GAP: f64 = 1.5;
 
@@ -124,13 +127,19 @@ mod tests {
     }
 
     #[test]
-    fn one_group_has_the_default_threshold_also_with_an_outlier() {
+    fn one_group_is_one_state_wherever_it_lies_also_with_an_outlier() {
         let group = |center: f64| (0..40).map(move |step| center + f64::from(step));
-        assert_eq!(threshold(group(50.0)), DEFAULT_THRESHOLD);
-        assert_eq!(threshold(group(300.0)), DEFAULT_THRESHOLD);
-        assert_eq!(threshold(group(50.0).chain([9000.0])), DEFAULT_THRESHOLD);
-        assert_eq!(threshold([]), DEFAULT_THRESHOLD);
-        assert_eq!(threshold([40.0, f64::NAN, 0.0]), DEFAULT_THRESHOLD);
+        for (center, is_near) in [(30.0, true), (70.0, true), (85.0, false), (300.0, false)] {
+            for outlier in [None, Some(9000.0)] {
+                let threshold = threshold(group(center).chain(outlier));
+                assert!(
+                    group(center).all(|it| (it < threshold) == is_near),
+                    "{center} {threshold}"
+                );
+            }
+        }
+        assert_eq!(threshold([]), TYPICAL_FAR);
+        assert_eq!(threshold([40.0, f64::NAN, 0.0]), TYPICAL_FAR);
     }
 
     #[test]
@@ -160,7 +169,7 @@ mod tests {
         for (run, (before, after)) in
             runs.iter_mut().zip([(20.0, 21.0), (20.0, 80.0), (81.0, 80.0)])
         {
-            run.cache = Some(CacheDistance::new(Some(before), Some(after), DEFAULT_THRESHOLD));
+            run.cache = Some(CacheDistance::new(Some(before), Some(after), TYPICAL_FAR));
         }
         report.set_cache_states();
         let states: Vec<_> = report.benchmarks[0].candidates[0].points[0].runs[..3]

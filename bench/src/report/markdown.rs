@@ -150,10 +150,11 @@ fn states(report: &Report) -> Option<String> {
     let (far, typically_far) = in_state(CacheState::Far);
     let (changed, _) = in_state(CacheState::Changed);
     let (unknown, _) = in_state(CacheState::Unknown);
-    let mut text = if far + changed == 0 {
+    let mut text = if near + changed == 0 || far + changed == 0 {
         format!(
-            "A cache line went from one processor to the other and back in less than {threshold:.0} ns \
-             around all runs{typically_near}."
+            "The machine was in one state: a cache line went from one processor to the other and back in \
+             less than {threshold:.0} ns around {near} runs{typically_near}, and in more around \
+             {far}{typically_far}."
         )
     } else {
         format!(

@@ -30,7 +30,7 @@ mod plot;
 mod statistics;
 mod summary;
 
-pub use cache_state::{CacheDistance, CacheState, DEFAULT_THRESHOLD, threshold};
+pub use cache_state::{CacheDistance, CacheState, TYPICAL_FAR, threshold};
 pub use comparison::{Comparison, Evaluation, Target, Verdict};
 pub use figure::{Figure, Figures};
 pub use interval::{Interval, MIN_CONFIDENCE};

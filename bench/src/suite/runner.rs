@@ -4,8 +4,8 @@ use super::candidate::{CLIENT_CPU, SERVER_CPU};
 use super::{Candidate, Network, RunConfig, RunContext, Tools, Topology};
 use crate::cache_distance;
 use crate::report::{
-    Axis, BenchmarkResult, CacheDistance, CandidateResult, Comparison, DEFAULT_THRESHOLD,
-    PointResult, Run,
+    Axis, BenchmarkResult, CacheDistance, CandidateResult, Comparison, PointResult, Run,
+    TYPICAL_FAR,
 };
 
 /// A benchmark of the table: data.
@@ -98,7 +98,7 @@ pub fn run_benchmark(
                     Err(why) => Run::failed(round, why),
                 };
                 let after = cache_distance::probe(CPUS);
-                let cache = CacheDistance::new(before, after, DEFAULT_THRESHOLD);
+                let cache = CacheDistance::new(before, after, TYPICAL_FAR);
                 let run = Run { cache: can_probe.then_some(cache), ..run };
                 say(&in_words(benchmark, &candidate.title, *x, &run));
                 point.runs.push(run);
@@ -183,7 +183,7 @@ mod tests {
         let mut result = example::benchmark();
         assert!(!needs_another_round(&mut result, 5), "five pairs; what never ran asks for none");
         let run = &mut result.candidates[0].points[0].runs[2];
-        run.cache = Some(CacheDistance::new(Some(50.0), Some(320.0), DEFAULT_THRESHOLD));
+        run.cache = Some(CacheDistance::new(Some(50.0), Some(320.0), TYPICAL_FAR));
         assert!(needs_another_round(&mut result, 5));
         assert!(!needs_another_round(&mut result, 4), "a quick run");
         assert_eq!([1, 5, 9].map(most_rounds), [2, 7, 11]);
