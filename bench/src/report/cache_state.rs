@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BenchmarkResult, Report};
-
 /// The round trip of a cache line between the two processors of a benchmark, around a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheDistance {
@@ -43,7 +41,7 @@ impl CacheDistance {
         Self { before, after, state }
     }
 
-    fn probes(&self) -> impl Iterator<Item = f64> + use<> {
+    pub(super) fn probes(&self) -> impl Iterator<Item = f64> + use<> {
         [self.before, self.after].into_iter().flatten()
     }
 }
@@ -75,38 +73,6 @@ pub fn threshold(probes: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-impl Report {
-    /// Gives every run that was probed its state, by a threshold made of all probes there are.
-    pub fn set_cache_states(&mut self) {
-        let all = || self.benchmarks.iter().flat_map(BenchmarkResult::distances);
-        let is_probed = all().next().is_some();
-        let threshold = threshold(all().flat_map(|distance| distance.probes()));
-        self.benchmarks.iter_mut().for_each(|benchmark| benchmark.set_states(threshold));
-        self.about.cache_threshold = is_probed.then_some(threshold);
-    }
-}
-
-impl BenchmarkResult {
-    /// Gives every run that was probed its state, by a threshold made of the probes of this benchmark.
-    pub fn set_cache_states(&mut self) {
-        let threshold = threshold(self.distances().flat_map(|distance| distance.probes()));
-        self.set_states(threshold);
-    }
-
-    fn set_states(&mut self, threshold: f64) {
-        let points = self.candidates.iter_mut().flat_map(|candidate| &mut candidate.points);
-        let runs = points.flat_map(|point| &mut point.runs);
-        for distance in runs.filter_map(|run| run.cache.as_mut()) {
-            *distance = CacheDistance::new(distance.before, distance.after, threshold);
-        }
-    }
-
-    fn distances(&self) -> impl Iterator<Item = &CacheDistance> {
-        let points = self.candidates.iter().flat_map(|candidate| &candidate.points);
-        points.flat_map(|point| &point.runs).filter_map(|run| run.cache.as_ref())
-    }
-}
-
 /// Nanoseconds: on the machine on which the states were found near is about 50, and far 100 to 320.
 pub const TYPICAL_FAR: f64 = 100.0;
 /// The least factor between two probes that makes them two groups.
@@ -115,7 +81,6 @@ const MIN_GAP: f64 = 1.5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::example;
 
     #[test]
     fn the_threshold_lies_in_the_widest_gap_between_two_groups() {
@@ -158,26 +123,5 @@ mod tests {
         assert_eq!(state(Some(320.0), Some(50.0)), CacheState::Changed);
         assert_eq!(state(None, Some(50.0)), CacheState::Unknown);
         assert_eq!(state(Some(50.0), None), CacheState::Unknown);
-    }
-
-    #[test]
-    fn states_follow_from_all_probes_of_a_report() {
-        let mut report = example::report();
-        report.set_cache_states();
-        assert_eq!(report.about.cache_threshold, None, "nothing was probed");
-        let runs = &mut report.benchmarks[0].candidates[0].points[0].runs;
-        for (run, (before, after)) in
-            runs.iter_mut().zip([(20.0, 21.0), (20.0, 80.0), (81.0, 80.0)])
-        {
-            run.cache = Some(CacheDistance::new(Some(before), Some(after), TYPICAL_FAR));
-        }
-        report.set_cache_states();
-        let states: Vec<_> = report.benchmarks[0].candidates[0].points[0].runs[..3]
-            .iter()
-            .map(|run| run.cache.map(|cache| cache.state))
-            .collect();
-        use CacheState::{Changed, Far, Near};
-        assert_eq!(states, [Some(Near), Some(Changed), Some(Far)]);
-        assert!(report.about.cache_threshold.is_some_and(|far| (21.0..80.0).contains(&far)));
     }
 }

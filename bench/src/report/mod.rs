@@ -27,6 +27,7 @@ mod machine;
 mod markdown;
 mod pairs;
 mod plot;
+mod states;
 mod statistics;
 mod summary;
 
