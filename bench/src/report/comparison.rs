@@ -145,7 +145,10 @@ impl Comparison {
             None => Interval::of(ours.iter().map(|sample| sample.value)),
         };
         let verdict = match (self.target, evaluated) {
-            (_, None) => Verdict::NotMeasured(self.why_not(benchmark, &ours, theirs.as_deref())),
+            (_, None) => Verdict::NotMeasured(match &pairs {
+                Some(pairs) if !pairs.is_empty() => "a figure is zero".to_owned(),
+                _ => self.why_not(benchmark, &ours, theirs.as_deref()),
+            }),
             (None, Some(_)) => Verdict::NoTarget,
             (Some(target), Some(interval)) => target.judge(&interval),
         };
@@ -292,6 +295,10 @@ mod tests {
         let evaluated = comparison.evaluate(&in_states([Near; 5], [Far; 5]));
         let why = "no two runs in the same state of the machine".to_owned();
         assert_eq!(evaluated.verdict, Verdict::NotMeasured(why));
+        let mut nothing = example::benchmark();
+        nothing.candidates[1].points[0].runs[0].figures.insert(Figure::Gbits, 0.0);
+        let why = "a figure is zero".to_owned();
+        assert_eq!(comparison.evaluate(&nothing).verdict, Verdict::NotMeasured(why));
     }
 
     #[test]

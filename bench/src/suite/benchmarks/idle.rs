@@ -64,11 +64,7 @@ fn waiting(name: &'static str, pause: u32, ways: &[[&'static str; 3]]) -> Benchm
         axis: None,
         candidates,
         comparisons: ways.iter().map(beside_tcp).collect(),
-        notes: vec![
-            "the peer waits in CompletionChannel::wait or in a task of \
-             tokio, and a client spins for the response"
-                .to_owned(),
-        ],
+        notes: vec!["the peer waits as the row says; the client spins for the response".to_owned()],
     }
 }
 
