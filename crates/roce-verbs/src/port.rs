@@ -167,13 +167,15 @@ impl Port {
                 "the MTU was lowered; longer packets of connected queue pairs are dropped"
             );
         }
-        PortChange { before, next }
+        PortChange { is_of_link: link.is_some(), before, next }
     }
 }
 
 /// A change of a port.
 #[derive(Debug)]
 pub(crate) struct PortChange {
+    /// The interface was queried.
+    is_of_link: bool,
     before: Snapshot,
     next: Snapshot,
 }
@@ -182,8 +184,10 @@ impl PortChange {
     /// Applies the change to an engine of the device. Returns true if its GID table is another than
     /// before.
     pub(crate) fn apply(&self, engine: &mut Engine) -> bool {
-        let Self { before, next } = self;
-        if before.mtu != next.mtu {
+        let Self { is_of_link, before, next } = self;
+        // Also if it is what it was: a device whose frame is refused reads a lowered MTU by itself, which may be
+        // raised again before the first query.
+        if *is_of_link {
             engine.set_mtu(next.mtu as usize);
         }
         if before.mac != next.mac {
@@ -197,7 +201,7 @@ impl PortChange {
 
     /// Raises the events of the change for the contexts of an engine.
     pub(crate) fn raise_events(&self, engine: &mut Engine, has_other_gids: bool) {
-        let Self { before, next } = self;
+        let Self { before, next, .. } = self;
         if before.state != next.state {
             engine.consumer.push_event(match next.state {
                 PortState::Active => AsyncEvent::PortActive,
