@@ -107,6 +107,23 @@ impl TestDevice {
         self.device.backend() != Backend::AfXdp
     }
 
+    /// Whether the kernel tells of frames that it drops in front of an interface without carrier or with a full
+    /// queue: of datagrams of UDP sockets it does not.
+    pub fn learns_of_drops(&self) -> bool {
+        self.device.backend() != Backend::Udp
+    }
+
+    /// Whether pauses of the link are seen: their frames are no datagrams.
+    pub fn sees_pauses(&self) -> bool {
+        self.device.backend() != Backend::Udp
+    }
+
+    /// Whether packets arrive that are sent to addresses which the host does not have: the kernel keeps these from
+    /// UDP sockets.
+    pub fn sees_packets_to_others(&self) -> bool {
+        self.device.backend() != Backend::Udp
+    }
+
     /// A queue pair in RESET.
     ///
     /// # Panics

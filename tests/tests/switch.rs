@@ -172,6 +172,12 @@ fn a_lossless_class_loses_nothing_while_two_hosts_send_to_one() {
         }
     });
     let report = network.stop();
+    if !first.sees_pauses() {
+        println!("{} honours no pauses, so that nothing is lossless", first.device.backend());
+        let sent = report.ports[1..].iter().map(|port| port.counters.xoff_sent);
+        assert!(sent.sum::<u64>() > 0, "the switch pauses in vain");
+        return;
+    }
     assert_eq!(sum(&report, |port| port.counters.dropped_frames + port.host_dropped_frames), 0);
     for (port, sender) in report.ports[1..].iter().zip([&first, &second]) {
         let of_class = port.classes.iter().find(|it| it.class == 3).unwrap();

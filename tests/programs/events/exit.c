@@ -19,6 +19,14 @@ static bool is_in_exit;
 /* The queue pair stays in RTR, where the first message causes an event. */
 static bool stays_in_rtr;
 
+/* A datagram of UDP sockets to another process of this host may be on its way through the one that ends, and is
+ * lost with it. If it is the ACK of the last message, the sender waits for it in vain. */
+static bool end_may_take_an_ack_with_it(void)
+{
+	const char *backend = getenv("ROCE_BACKEND");
+	return backend && strcmp(backend, "udp") == 0;
+}
+
 /* Sends after the other process has come to its handler. */
 static void send_when_asked(int socket)
 {
@@ -36,7 +44,9 @@ static void send_when_asked(int socket)
 	/* The other process sleeps by now, and nothing but the message wakes it. */
 	usleep(100000);
 	CHECK_EQ(post_send(qp, &own, 0, LENGTH, 1), 0);
-	CHECK_EQ(next_completion(own.cq).status, IBV_WC_SUCCESS);
+	enum ibv_wc_status status = next_completion(own.cq).status;
+	if (status != IBV_WC_RETRY_EXC_ERR || !end_may_take_an_ack_with_it())
+		CHECK_EQ(status, IBV_WC_SUCCESS);
 	CHECK_EQ(ibv_destroy_qp(qp), 0);
 	close_endpoint(&own);
 }
