@@ -40,6 +40,7 @@ pub fn run(options: &Options, program: &Path, say: &mut dyn FnMut(&str)) -> Resu
     say(&format!("seed {seed}"));
     let cable = Cable::with_mtu(MTU);
     let mut soak = Soak::start(options, seed, program, [cable.left.clone(), cable.right.clone()])?;
+    say(&format!("survivors use {}", soak.backends.join(" and ")));
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let mut line_due = Instant::now() + LINE_EVERY;
     let mut told = 0;
@@ -67,6 +68,8 @@ struct Soak {
     program: PathBuf,
     hosts: [Host; 2],
     survivors: [Survivor; 2],
+    /// The back ends of the survivors' devices.
+    backends: Vec<String>,
     pairs: Vec<Pair>,
     /// Peers that were killed and have not ended yet.
     dying: Vec<Process>,
@@ -133,9 +136,10 @@ impl Soak {
             Ok(Survivor { process, trend: Trend::default(), heard: now, is_closed: false })
         };
         let survivors = [survivor(0)?, survivor(1)?];
+        let mut backends = Vec::new();
         for _ in &survivors {
             match reports.recv_timeout(SILENCE) {
-                Ok(Heard::Report(_, Report::Ready)) => {}
+                Ok(Heard::Report(_, Report::Ready { backend })) => backends.push(backend),
                 Ok(Heard::Complaint(text)) => return Err(text.into()),
                 _ => return Err("a survivor did not get ready".into()),
             }
@@ -158,6 +162,7 @@ impl Soak {
             program: program.to_owned(),
             hosts,
             survivors,
+            backends,
             reports,
             tell,
             processes,
@@ -192,7 +197,7 @@ impl Soak {
         let survivor = &mut self.survivors[which];
         survivor.heard = Instant::now();
         match report {
-            Report::Ready => {}
+            Report::Ready { .. } => {}
             Report::Violation(text) => {
                 let at = self.started.elapsed();
                 let kills = self.pairs.iter().map(|pair| match &pair.killed {

@@ -8,6 +8,7 @@ use super::Result;
 use super::card::{Card, Line};
 use super::options::{INTERFACE, Place, derived_seed, faults};
 use super::traffic::{Step, Traffic};
+use crate::fixtures::device_config;
 
 /// Connects to the survivor and carries requests until it is killed, or the survivor ends.
 ///
@@ -15,7 +16,7 @@ use super::traffic::{Step, Traffic};
 /// A violation, as text.
 pub fn run(place: &Place) -> Result<()> {
     let pair = *place.pairs.first().ok_or("no pair was named")?;
-    let config = DeviceConfig { faults: Some(faults(place.seed)), ..DeviceConfig::default() };
+    let config = DeviceConfig { faults: Some(faults(place.seed)), ..device_config() };
     let device = Device::open(INTERFACE, config)?;
     let mut traffic = Traffic::new(&device, pair, derived_seed(place.seed, u64::from(pair)))?;
     let mut line = Line::connect(place.address)?;

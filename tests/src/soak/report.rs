@@ -7,8 +7,8 @@ use super::resources::Resources;
 /// A line of a survivor or a peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// The survivor listens.
-    Ready,
+    /// The survivor listens; its device has this back end.
+    Ready { backend: String },
     /// Each second: the survivor's pairs and what the process holds.
     State { pairs: Vec<PairState>, resources: Resources },
     /// A violation.

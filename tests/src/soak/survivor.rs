@@ -16,6 +16,7 @@ use super::options::{INTERFACE, Place, derived_seed, faults};
 use super::report::{PairState, Report};
 use super::resources::Resources;
 use super::traffic::{Step, Traffic};
+use crate::fixtures::device_config;
 
 /// A peer that wants to be connected.
 type Caller = (Card, Line);
@@ -36,7 +37,7 @@ pub fn run(place: &Place) -> Result<()> {
     let before = Resources::now()?;
     let listener = TcpListener::bind(place.address)?;
     listener.set_nonblocking(true)?;
-    let config = DeviceConfig { faults: Some(faults(place.seed)), ..DeviceConfig::default() };
+    let config = DeviceConfig { faults: Some(faults(place.seed)), ..device_config() };
     let device = Device::open(INTERFACE, config)?;
     let shared = Arc::new(Shared::default());
     let stopper = Arc::clone(&shared);
@@ -44,7 +45,7 @@ pub fn run(place: &Place) -> Result<()> {
         let _ended = io::stdin().read_line(&mut String::new());
         stopper.stops.store(true, Ordering::Relaxed);
     });
-    Report::Ready.tell();
+    Report::Ready { backend: device.backend().to_string() }.tell();
     thread::scope(|scope| {
         let mut callers = Vec::new();
         for pair in &place.pairs {
