@@ -60,6 +60,20 @@ fn losses_and_damage_reach_no_memory_and_no_application() {
     }
 }
 
+#[tier1]
+fn a_device_with_faults_sends_every_packet_that_they_spare() {
+    let cable = Cable::with_mtu(1500);
+    let faults: FaultConfig = "duplicate=0.001,seed=3".parse().unwrap();
+    let left =
+        TestDevice::on(&cable.left, DeviceConfig { faults: Some(faults), ..by(Backend::Udp) });
+    let right = TestDevice::on(&cable.right, by(Backend::Udp));
+    for gid in [1, 2] {
+        reliable(&left, &right, &over(gid));
+        reliable(&right, &left, &over(gid));
+    }
+    assert_eq!(left.device.counter("socket_sent_refused").unwrap(), 0);
+}
+
 fn start_echo(host: &Host, port: u16) -> Echo {
     let address = format!("10.1.0.1:{port}").parse().unwrap();
     Echo::start_with(env!("CARGO_BIN_EXE_roce-test-echo"), host, "eth0", address, &["udp"])

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use roce_io::{
-    AfPacketConfig, CountingDevice, FrameDevice, InterfaceInfo, OpenError, OtherIdentifications,
+    AfPacketConfig, CountingDevice, FrameDevice, GsoMode, InterfaceInfo, OpenError, OtherIdentifications,
     UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
 };
 
@@ -71,11 +71,20 @@ pub(crate) struct Opened {
     pub(crate) interface: InterfaceInfo,
 }
 
+/// What is said of UDP sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UdpChoices {
+    pub(crate) other_identifications: OtherIdentifications,
+    /// A device around that of the sockets makes single frames of trains. Their IPv4 identifications count up,
+    /// and the kernel gives a datagram 0 that is not in a train.
+    pub(crate) splits_trains: bool,
+}
+
 /// Opens the devices of one engine.
 #[derive(Debug)]
 pub(crate) struct Opener {
     kind: Kind,
-    other_identifications: OtherIdentifications,
+    udp: UdpChoices,
     /// Why the device has another back end than was asked for.
     refusal: Option<String>,
 }
@@ -96,10 +105,10 @@ impl Opener {
     /// Opens an interface by a back end, and returns what opens further ones by the same.
     pub(crate) fn open(
         backend: Backend,
-        other_identifications: OtherIdentifications,
+        udp: UdpChoices,
         config: &AfPacketConfig,
     ) -> Result<(Self, Opened), OpenError> {
-        let mut this = Self { kind: Kind::Packet, other_identifications, refusal: None };
+        let mut this = Self { kind: Kind::Packet, udp, refusal: None };
         if backend == Backend::AfXdp {
             let opened = this.open_xdp(config)?;
             return Ok((this, opened));
@@ -154,8 +163,8 @@ impl Opener {
             return Ok(Opened { device: Box::new(CountingDevice::new(device)), interface });
         };
         let config = UdpSocketsConfig {
-            gso: config.gso,
-            other_identifications: self.other_identifications,
+            gso: if self.udp.splits_trains { GsoMode::Off } else { config.gso },
+            other_identifications: self.udp.other_identifications,
             ..UdpSocketsConfig::new(config.interface.clone())
         };
         let device = UdpSockets::open(&config, senders)?;

@@ -4,13 +4,13 @@ use std::sync::atomic::AtomicU32;
 
 use roce_engine::EngineParts;
 use roce_io::{
-    AfPacketConfig, Filter, InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig,
+    AfPacketConfig, FaultConfig, Filter, InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig,
     QpnBlocks, interfaces,
 };
 use roce_transport::{Endpoint, EndpointConfig};
 
 use super::wrapping::{Wrapping, fault_script, open_capture};
-use crate::backend::{Backend, Opened, Opener};
+use crate::backend::{Backend, Opened, Opener, UdpChoices};
 use crate::device_config::{DeviceConfig, PeersInRun};
 use crate::device_state::DeviceState;
 use crate::driver::{Driver, EngineOpener};
@@ -110,8 +110,11 @@ fn open_engine(
         filter: filter.clone(),
         ..AfPacketConfig::new(name)
     };
-    let (opener, wire) =
-        Opener::open(config.backend, config.other_identifications, &packet_config(interface))?;
+    let udp = UdpChoices {
+        other_identifications: config.other_identifications,
+        splits_trains: config.faults.as_ref().is_some_and(FaultConfig::has_packet_faults),
+    };
+    let (opener, wire) = Opener::open(config.backend, udp, &packet_config(interface))?;
     let Opened { device: wire, interface: found } = wire;
     let wire = wrapping.wrap(wire, &found.name, config.peers == PeersInRun::All);
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
