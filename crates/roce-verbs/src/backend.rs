@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use roce_io::{
-    AfPacketConfig, CountingDevice, FrameDevice, GsoMode, InterfaceInfo, OpenError, OtherIdentifications,
-    UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
+    AfPacketConfig, CountingDevice, FrameDevice, GsoMode, InterfaceInfo, OpenError,
+    OtherIdentifications, UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
 };
 
 use crate::idle_sockets::ReusedSocket;

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU32;
 
 use roce_engine::EngineParts;
 use roce_io::{
-    AfPacketConfig, FaultConfig, Filter, InterfaceInfo, InterfaceKind, PortReservation, PortReservationConfig,
-    QpnBlocks, interfaces,
+    AfPacketConfig, FaultConfig, Filter, InterfaceInfo, InterfaceKind, PortReservation,
+    PortReservationConfig, QpnBlocks, interfaces,
 };
 use roce_transport::{Endpoint, EndpointConfig};
 
