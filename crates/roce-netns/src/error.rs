@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum NetnsError {
     /// The system does not allow this user to create namespaces.
-    #[error("cannot {doing}: {source}.\n{}", crate::user::advice())]
+    #[error("cannot {doing}: {source}; {}", crate::user::advice())]
     NotAllowed {
         /// Attempted operation.
         doing: &'static str,

@@ -1,5 +1,6 @@
 //! User namespaces, in which an ordinary user may create network namespaces.
 
+use std::path::Path;
 use std::{fs, io};
 
 use nix::sched::{CloneFlags, unshare};
@@ -68,10 +69,10 @@ pub fn is_in_user_namespace() -> bool {
         && numbers.next() == Some("4294967295"))
 }
 
-/// Returns advice on the settings that deny network namespaces to this user.
+/// Returns what to do where network namespaces are denied to this user: the end of a sentence.
 pub(crate) fn advice() -> String {
     let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let mut advice = vec!["Run it as root".to_owned()];
+    let mut ways = vec!["run it as root".to_owned()];
     let switches = [
         ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
         ("kernel.unprivileged_userns_clone", "0", "1"),
@@ -81,25 +82,27 @@ pub(crate) fn advice() -> String {
     for (name, bad, good) in switches {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         if setting(&path).as_deref() == Some(bad) {
-            advice.push(format!(
-                "or allow user namespaces: `sudo sysctl -w {name}={good}` (it is {bad} now)"
+            ways.push(format!(
+                "allow user namespaces by `sudo sysctl -w {name}={good}` (it is {bad} now)"
             ));
         }
     }
+    let is_container =
+        ["/run/.containerenv", "/.dockerenv"].iter().any(|file| Path::new(file).exists());
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        advice.push(
-            "or, in a Kubernetes pod, set `privileged: true` for its container (a namespace of the \
-             level baseline or restricted refuses it, and no private network can be made there)"
+        ways.push(
+            "in a Kubernetes pod set `privileged: true` for its container (a namespace of the level \
+             baseline or restricted refuses it, and no private network can be made there)"
                 .to_owned(),
         );
-        return advice.join(",\n");
+    } else if is_container || ways.len() == 1 {
+        ways.push(
+            "in a container start that with `--privileged`, or with `--cap-add SYS_ADMIN --cap-add \
+             NET_ADMIN --cap-add NET_RAW --security-opt seccomp=unconfined`"
+                .to_owned(),
+        );
     }
-    advice.push(
-        "or, in a container, start that with `--privileged`, or with `--cap-add SYS_ADMIN \
-         --cap-add NET_ADMIN --cap-add NET_RAW --security-opt seccomp=unconfined`"
-            .to_owned(),
-    );
-    advice.join(",\n")
+    ways.join(", or ")
 }
 
 /// Returns true if this process may create namespaces, change their interfaces and open raw sockets.
