@@ -24,13 +24,7 @@ impl RunFolder {
     /// Creates the folder where programs may have temporary files, and removes those of runs that
     /// were killed.
     pub(crate) fn new() -> Result<Self> {
-        let parent = parent_folder();
-        remove_abandoned(&parent);
-        let failed = |error: std::io::Error| {
-            CliError::context(format!("a folder in {}", parent.display()), error)
-        };
-        let path = nix::unistd::mkdtemp(&parent.join(format!("{NEW}XXXXXX")))
-            .map_err(|errno| failed(errno.into()))?;
+        let path = make()?;
         let lock = lock(&path).ok_or_else(|| {
             CliError::new(format!("cannot lock the new folder {}", path.display()))
         })?;
@@ -41,7 +35,7 @@ impl RunFolder {
             Ok(()) => Self { path: locked, _lock: lock },
             Err(error) => {
                 let _ = fs::remove_dir(&path);
-                return Err(failed(error));
+                return Err(CliError::context(format!("renaming {}", path.display()), error));
             }
         };
         fs::set_permissions(&folder.path, fs::Permissions::from_mode(SEARCHED_BY_OTHERS))?;
@@ -60,6 +54,25 @@ impl Drop for RunFolder {
         let _ = fs::remove_dir_all(&self.path);
     }
 }
+
+/// Makes a folder where this user may, and removes abandoned ones beside it.
+fn make() -> Result<PathBuf> {
+    let mut refused = Vec::new();
+    for parent in [parent_folder(), PathBuf::from(SHARED_MEMORY)] {
+        remove_abandoned(&parent);
+        match nix::unistd::mkdtemp(&parent.join(format!("{NEW}XXXXXX"))) {
+            Ok(path) => return Ok(path),
+            Err(errno) => refused.push(format!("{}: {}", parent.display(), errno.desc())),
+        }
+    }
+    Err(CliError::new(format!(
+        "no folder for the files of a run ({}): set TMPDIR to one that can be written to",
+        refused.join("; ")
+    )))
+}
+
+/// A folder in memory, which containers have where their root cannot be written to.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Returns the folder for temporary files.
 fn parent_folder() -> PathBuf {

@@ -170,10 +170,11 @@ fn a_container_without_the_right_to_mount_has_devices_by_preload() -> Outcome {
     Ok(())
 }
 
-/// As a pod of the Kubernetes level "restricted": an arbitrary user, no capability and no way to one, and a
-/// container's seccomp filter.
+/// As a pod of the Kubernetes level "restricted" whose root cannot be written to: an arbitrary user, no capability
+/// and no way to one, a container's seccomp filter, and `/dev/shm` as the only folder for files.
 #[tier1("perftest")]
-fn two_restricted_places_run_programs_by_udp_sockets() -> Outcome {
+fn two_restricted_places_run_programs_by_udp_sockets_on_roots_that_cannot_be_written_to() -> Outcome
+{
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
@@ -181,20 +182,27 @@ fn two_restricted_places_run_programs_by_udp_sockets() -> Outcome {
     let (source, container) = (copy.0.join("container.c"), copy.0.join("container"));
     fs::write(&source, include_str!("container.c"))?;
     compile(&source, &container, &[])?;
+    let place = copy.0.join("place.sh");
+    fs::write(&place, include_str!("read_only_place.sh"))?;
     let (server, client) = host_with_interface()?;
     client.address("eth0", "10.9.0.2/24".parse()?)?;
     let command = |arguments: &[&str]| {
-        let mut command = Command::new(&container);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", text(&place)]).arg(&container);
         command.args(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]);
         command.args(["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);
+        command.args(["sh", "-c", "! touch /tmp/file 2>/dev/null && exec \"$@\"", "sh"]);
         command.arg(copy.0.join("roce")).args(["run", "--", "ib_write_bw", "-n", "500"]);
-        command.args(arguments);
+        command.args(arguments).env_remove("TMPDIR");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let serving = server.spawn(command(&[]))?;
+    let mut serving = server.spawn(command(&[]))?;
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !roce_netns::is_listening(serving.id(), Some(18515)) && Instant::now() < deadline {
+    while !roce_netns::is_listening(serving.id(), Some(18515))
+        && serving.try_wait()?.is_none()
+        && Instant::now() < deadline
+    {
         std::thread::sleep(Duration::from_millis(10));
     }
     let asked = run_in(&client, command(&["10.9.0.1"]))?;
@@ -203,5 +211,25 @@ fn two_restricted_places_run_programs_by_udp_sockets() -> Outcome {
         assert!(told.contains("packets travel by UDP sockets"), "{told}");
         assert!(succeeded(&output)?.contains("65536      500"));
     }
+    Ok(())
+}
+
+/// The error says what to do, in one line, where no folder can be written to at all.
+#[tier1]
+fn a_place_without_any_folder_for_files_is_told_in_one_line_which_one_to_make() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let copy = Copy::new("no-folder")?;
+    let place = copy.0.join("place.sh");
+    fs::write(&place, include_str!("read_only_place.sh"))?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", text(&place), "--without-shm"]);
+    command.args(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]);
+    command.arg(copy.0.join("roce")).args(["run", "--backend", "udp", "--", "true"]);
+    let output = command.env_remove("TMPDIR").output()?;
+    let words = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(125), "{words}");
+    assert!(words.contains("TMPDIR") && words.lines().count() == 1, "{words}");
     Ok(())
 }
