@@ -1,6 +1,7 @@
 //! `roce dissect --live` in the middle of a private network (tier 1).
 
 use roce_test_macros::tier1;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io;
@@ -60,6 +61,67 @@ fn a_live_summary_is_printed_when_it_is_interrupted() -> Outcome {
     Ok(())
 }
 
+/// The kernel writes the IP headers of UDP sockets, and the ICRC covers them.
+#[tier1]
+fn every_packet_of_udp_sockets_has_the_right_icrc_at_both_ends_of_a_cable() -> Outcome {
+    for [client, server] in [[CLIENT, SERVER], ["fd00::1", "fd00::2"]] {
+        // Devices take IPv4 where they have both.
+        let network = VirtualNetwork::new()?;
+        let ends = [network.host("client")?, network.host("server")?];
+        network.veth((&ends[0], "eth0"), (&ends[1], "eth0"), Link { mtu: 4200 })?;
+        let prefix = if server.contains(':') { 64 } else { 24 };
+        ends[0].address("eth0", format!("{client}/{prefix}").parse()?)?;
+        ends[1].address("eth0", format!("{server}/{prefix}").parse()?)?;
+        for (verb, count) in [("write", "20"), ("send", "20"), ("read", "5")] {
+            let watchers =
+                [watch(&ends[0], "eth0", &["--json"]), watch(&ends[1], "eth0", &["--json"])];
+            let perf = ["perf", verb, "bw", "-d", "eth0", "-s", "65536", "-n", count];
+            exchange([&ends[0], &ends[1]], &[&perf[..], &["--backend", "udp"]].concat(), server)?;
+            for (place, watcher) in ["client", "server"].into_iter().zip(watchers) {
+                let watcher = watcher?;
+                watcher.interrupt(Signal::SIGINT)?;
+                let seen = Seen::of(&watcher.printed()?)?;
+                println!("{verb} at the {place}, {server}: {seen:?}");
+                assert!(seen.from(client) > 0 && seen.from(server) > 0, "{seen:?}");
+                assert!(seen.in_trains > 0, "{seen:?}");
+                assert_eq!(seen.verdicts.keys().collect::<Vec<_>>(), ["right"], "{seen:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// RoCE packets of a capture.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Their number by source address.
+    sources: BTreeMap<String, u32>,
+    /// Their number by the verdict on their ICRC.
+    verdicts: BTreeMap<String, u32>,
+    in_trains: u32,
+}
+
+impl Seen {
+    fn of(capture: &str) -> Outcome<Self> {
+        let mut seen = Self::default();
+        for line in capture.lines() {
+            let packet: serde_json::Value = serde_json::from_str(line)?;
+            if packet["kind"] == "roce" {
+                let text =
+                    |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+                *seen.sources.entry(text(&packet["source"])).or_default() += 1;
+                *seen.verdicts.entry(text(&packet["icrc"]["verdict"])).or_default() += 1;
+                seen.in_trains += u32::from(packet["train"].is_object());
+            }
+        }
+        Ok(seen)
+    }
+
+    fn from(&self, source: &str) -> u32 {
+        self.sources.get(source).copied().unwrap_or_default()
+    }
+}
+
 #[tier1]
 fn an_interface_that_is_not_there_is_told_in_one_line() -> Outcome {
     let network = Network::new()?;
@@ -90,31 +152,39 @@ impl Network {
         Ok(Self { client, server, switch })
     }
 
-    /// Starts to watch; returns when it does.
     fn watch(&self, options: &[&str]) -> Outcome<Running> {
-        let watcher = Running::start(self.switch.host(), dissect("port0", options))?;
-        // A packet socket that is bound to an interface.
-        let is_bound = |line: &str| line.split_whitespace().nth(4).is_some_and(|i| i != "0");
-        until(|| Ok(read_in(self.switch.host(), "packet")?.lines().skip(1).any(is_bound)))?;
-        Ok(watcher)
+        watch(self.switch.host(), "port0", options)
     }
 
     /// Messages of 4096 bytes, so many each way.
     fn pingpong(&self, messages: u32) -> Outcome {
-        let count = messages.to_string();
-        let roce = |more: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
-            command.args(["pingpong", "-d", "eth0", "-n", &count]).args(more);
-            command
-        };
-        let server = Running::start(&self.server, roce(&[]))?;
-        let listens =
-            |line: &str| line.contains(&format!(":{PORT:04X} ")) && line.contains(LISTENS);
-        until(|| Ok(read_in(&self.server, "tcp6")?.lines().any(listens)))?;
-        Running::start(&self.client, roce(&[SERVER]))?.printed()?;
-        server.printed()?;
-        Ok(())
+        let line = ["pingpong", "-d", "eth0", "-n", &messages.to_string()];
+        exchange([&self.client, &self.server], &line, SERVER)
     }
+}
+
+/// Starts to watch an interface; returns when it does.
+fn watch(host: &Host, interface: &str, options: &[&str]) -> Outcome<Running> {
+    let watcher = Running::start(host, dissect(interface, options))?;
+    // A packet socket that is bound to an interface.
+    let is_bound = |line: &str| line.split_whitespace().nth(4).is_some_and(|i| i != "0");
+    until(|| Ok(read_in(host, "packet")?.lines().skip(1).any(is_bound)))?;
+    Ok(watcher)
+}
+
+/// Runs a command at a client and its server, whose address is `of_server`.
+fn exchange([client, server]: [&Host; 2], line: &[&str], of_server: &str) -> Outcome {
+    let roce = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+        command.args(line).args(more);
+        command
+    };
+    let serving = Running::start(server, roce(&[]))?;
+    let listens = |line: &str| line.contains(&format!(":{PORT:04X} ")) && line.contains(LISTENS);
+    until(|| Ok(read_in(server, "tcp6")?.lines().any(listens)))?;
+    Running::start(client, roce(&[of_server]))?.printed()?;
+    serving.printed()?;
+    Ok(())
 }
 
 /// A program that ends with the test, however that ends.
@@ -181,7 +251,7 @@ fn until(has_come: impl Fn() -> Outcome<bool>) -> Outcome {
 
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.0.2";
-/// Where the two ends of a ping-pong find each other.
+/// Where the two ends of a command find each other.
 const PORT: u16 = 18515;
 /// As the kernel's table says it.
 const LISTENS: &str = ":0000 0A ";
