@@ -24,6 +24,7 @@ mod private_host;
 mod result;
 mod rules;
 mod rxe;
+mod semver;
 mod soak;
 mod stages;
 mod table;
@@ -109,6 +110,9 @@ enum Command {
     Book,
     /// Pack the crates that are published, and build each from its package alone.
     Package,
+    /// Compare the public items of the crates that are published with those of an earlier revision; installs
+    /// cargo-semver-checks below `target` if it is missing.
+    Semver(semver::Options),
     /// Run the command that README.md shows, and draw its output into docs/allreduce.svg.
     Picture,
     /// Run each fuzz target for a while.
@@ -138,6 +142,7 @@ fn main() -> ExitCode {
         Command::Arm64(options) => arm64::run(options),
         Command::Book => book::run(),
         Command::Package => package::run(),
+        Command::Semver(options) => semver::run(&options),
         Command::Picture => picture::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::InNamespace { command } => namespace::exec(&command),

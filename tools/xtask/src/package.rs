@@ -1,5 +1,7 @@
 //! `cargo xtask package`: what would be published, in the order of its dependencies.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::{Result, workspace};
@@ -12,20 +14,49 @@ pub(crate) fn run() -> Result<()> {
     let metadata = workspace::metadata()?;
     let mut cargo = workspace::cargo();
     cargo.args(["package", "--allow-dirty"]);
-    for name in published(&metadata) {
-        cargo.args(["--package", name]);
+    for one in Published::all(&metadata) {
+        cargo.args(["--package", one.name]);
     }
     if cargo.status()?.success() { Ok(()) } else { Err("a package is not complete".into()) }
 }
 
-/// Returns the names of the crates that may be published.
-fn published(metadata: &Value) -> Vec<&str> {
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    // An empty list of registries is what `publish = false` says.
-    packages
-        .filter(|package| package["publish"].is_null())
-        .filter_map(|package| package["name"].as_str())
-        .collect()
+/// A crate that may be published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published<'a> {
+    pub(crate) name: &'a str,
+    /// Its manifest, seen from the workspace's top folder.
+    pub(crate) manifest: &'a str,
+    /// Other crates may use it.
+    has_library: bool,
+}
+
+impl<'a> Published<'a> {
+    /// Returns those of a workspace.
+    fn all(metadata: &'a Value) -> Vec<Self> {
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        // An empty list of registries is what `publish = false` says.
+        packages.filter(|package| package["publish"].is_null()).filter_map(Self::of).collect()
+    }
+
+    /// Returns those of a workspace with a public interface.
+    pub(crate) fn libraries(metadata: &'a Value) -> Vec<Self> {
+        let mut all = Self::all(metadata);
+        all.retain(|one| one.has_library);
+        all
+    }
+
+    fn of(package: &'a Value) -> Option<Self> {
+        let manifest = Path::new(package["manifest_path"].as_str()?);
+        let mut targets = package["targets"].as_array()?.iter();
+        let is_library = |target: &Value| {
+            target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "lib"))
+        };
+        Some(Self {
+            name: package["name"].as_str()?,
+            manifest: manifest.strip_prefix(workspace::root()).ok()?.to_str()?,
+            has_library: targets.any(is_library),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -37,7 +68,8 @@ mod tests {
     #[test]
     fn what_a_published_crate_depends_on_is_published() {
         let metadata = workspace::metadata().unwrap();
-        let published: BTreeSet<_> = published(&metadata).into_iter().collect();
+        let published: BTreeSet<_> =
+            Published::all(&metadata).into_iter().map(|one| one.name).collect();
         assert!(published.contains("roce") && published.contains("roce-verbs"), "{published:?}");
         let packages = metadata["packages"].as_array().into_iter().flatten();
         for package in
