@@ -11,6 +11,7 @@ mod deb;
 mod elf;
 mod installation;
 mod licences;
+mod numpy;
 mod platform;
 mod released;
 mod rpm;
@@ -27,7 +28,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::{Result, host, workspace, zig};
+use crate::{Result, host, table, workspace, zig};
 
 use architecture::Architecture;
 use check::Artifacts;
@@ -39,13 +40,13 @@ use wheel::Wheel;
 /// What `cargo xtask dist` takes.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Install the archive and the packages in new Debian roots, run programs there and print a table (as root).
+    /// Install all that was built in new Debian roots, run programs there and print a table (as root).
     #[arg(long)]
     check: bool,
     /// Lay out what the tests run: sooner built, larger and slower, and for the glibc of this machine.
     #[arg(long)]
     dev: bool,
-    /// Build a Python wheel, too, which `--check` then installs instead, in fresh virtual environments.
+    /// Build a Python wheel, too, which `--check` installs in fresh virtual environments.
     #[arg(long)]
     wheel: bool,
     /// Release for arm64, too: archive, packages and, with `--wheel`, a wheel.
@@ -91,18 +92,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
     fs::write(folder.join("Containerfile.ci"), include_str!("dist/Containerfile.ci"))?;
     print_sizes(&folder, own.binaries().into_iter().chain(files))?;
-    match options.check {
-        false => Ok(()),
-        true if options.wheel => wheel_check::run(&wheels),
-        true => {
-            let artifacts =
-                |(installation, released)| Artifacts { installation, released, folder: &folder };
-            check::run(
-                artifacts((&own, &own_files)),
-                arm64.as_ref().zip(arm64_files.as_ref()).map(artifacts),
-            )
-        }
+    if options.check {
+        let artifacts =
+            |(installation, released)| Artifacts { installation, released, folder: &folder };
+        let mut rows = check::run(
+            artifacts((&own, &own_files)),
+            arm64.as_ref().zip(arm64_files.as_ref()).map(artifacts),
+        )?;
+        rows.extend(wheel_check::run(&wheels)?);
+        table::print(&rows);
     }
+    Ok(())
 }
 
 /// Builds and lays out an installation for arm64; `own` is that of this machine.

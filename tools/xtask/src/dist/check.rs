@@ -10,7 +10,7 @@ use super::released::Released;
 use super::trial::{self, FreshRoot, Line, PRIVATE_HOST, System, Trial, VERSION, WRITE_BANDWIDTH};
 use crate::debian_root::{BOOKWORM, DebianRoot, TRIXIE};
 use crate::private_host::PrivateHost;
-use crate::table::{self, Row};
+use crate::table::Row;
 use crate::{Result, workspace};
 
 /// What there is for an architecture: an installation and what is released of it, in `folder`.
@@ -21,11 +21,11 @@ pub(super) struct Artifacts<'a> {
     pub(super) folder: &'a Path,
 }
 
-/// Installs and runs; prints a line for each place, and a table.
+/// Installs and runs; prints a line for each place, and returns rows of the table.
 ///
 /// # Errors
 /// If a root cannot be made, or a program does not print what it should.
-pub(super) fn run(own: Artifacts<'_>, arm64: Option<Artifacts<'_>>) -> Result<()> {
+pub(super) fn run(own: Artifacts<'_>, arm64: Option<Artifacts<'_>>) -> Result<Vec<Row>> {
     let private = PrivateHost::new()?;
     let files = prepare_files(own.released)?;
     let bookworm = DebianRoot::new("debian-12", BOOKWORM, PACKAGES)?;
@@ -42,8 +42,7 @@ pub(super) fn run(own: Artifacts<'_>, arm64: Option<Artifacts<'_>>) -> Result<()
         let place = FreshRoot { root, private: &private, files: arm64.folder };
         rows.extend(install(arm64, &place, &[VERSION, PRIVATE_HOST])?);
     }
-    table::print(&rows);
-    Ok(())
+    Ok(rows)
 }
 
 /// Installs each artifact as a user does, and runs lines then.

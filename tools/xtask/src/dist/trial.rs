@@ -164,11 +164,7 @@ cat /tmp/said
 /// # Errors
 /// If it cannot be made.
 pub(super) fn arm64_root() -> Result<DebianRoot> {
-    let line = "python3 -m venv --system-site-packages /opt/wheel";
-    DebianRoot::built(
-        "debian-13-arm64",
-        debian_root::TRIXIE_ARM64,
-        "perftest,python3-numpy,python3-venv,rpm",
-        line,
-    )
+    const PACKAGES: &str = "perftest,python3-venv,rpm";
+    let line = "python3 -m venv /opt/wheel";
+    DebianRoot::built("debian-13-arm64", debian_root::TRIXIE_ARM64, PACKAGES, line)
 }

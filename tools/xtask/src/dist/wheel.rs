@@ -76,7 +76,7 @@ fn audit(tools: &Path, wheel: &Path, platform: Platform) -> Result<()> {
 }
 
 /// Returns the folder of the programs in a virtual environment with the tools; makes it if there is none.
-fn tools() -> Result<PathBuf> {
+pub(super) fn tools() -> Result<PathBuf> {
     let folder = workspace::target().join("wheel-tools");
     let (programs, made_of) = (folder.join("bin"), folder.join("made-of"));
     let wanted = TOOLS.join("\n");

@@ -1,72 +1,85 @@
 //! Installs wheels as a user does, and runs what a user runs.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::architecture::Architecture;
+use super::numpy;
 use super::trial::{self, FreshRoot, Line, PRIVATE_HOST, Trial, VERSION, WRITE_BANDWIDTH};
 use super::wheel::Wheel;
 use crate::debian_root::{BOOKWORM, DebianRoot, TRIXIE};
 use crate::private_host::PrivateHost;
-use crate::table;
+use crate::table::Row;
 use crate::{Result, workspace};
 
 /// What a root has besides the essential packages.
-const PACKAGES: &str = "perftest,python3-numpy,python3-venv";
+const PACKAGES: &str = "perftest,python3-venv";
 
-/// Makes an environment that sees Debian's NumPy.
-const MAKE_ENVIRONMENT: &str = "python3 -m venv --system-site-packages /opt/wheel";
+/// Makes an environment.
+const MAKE_ENVIRONMENT: &str = "python3 -m venv /opt/wheel";
 
-/// Enters the environment. pip looks for no newer pip, since the host has no way out.
-const ENTER_ENVIRONMENT: &str = ". /opt/wheel/bin/activate; export PIP_DISABLE_PIP_VERSION_CHECK=1";
+/// Enters the environment. The host has no way out: pip finds NumPy among the files, and looks for no newer pip.
+const ENTER_ENVIRONMENT: &str = ". /opt/wheel/bin/activate; export PIP_DISABLE_PIP_VERSION_CHECK=1 \
+                                 PIP_NO_INDEX=1 PIP_FIND_LINKS=/check/index";
 
-/// Installs wheels and runs programs of them: in fresh virtual environments of the Pythons of Debian 12 and 13, or a
-/// wheel for arm64 in a root of Debian 13 whose programs QEMU runs. Prints a line for each place, and a table.
+/// Installs wheels, with NumPy from the index, and runs programs of them: in fresh virtual environments of the Pythons
+/// of Debian 12 and 13, or a wheel for arm64 in a root of Debian 13 whose programs QEMU runs. Prints a line for each
+/// place, and returns rows of the table.
 ///
 /// # Errors
 /// If a wheel cannot be installed, or a line does not print what it should.
-pub(super) fn run(wheels: &[Wheel]) -> Result<()> {
+pub(super) fn run(wheels: &[Wheel]) -> Result<Vec<Row>> {
     let private = PrivateHost::new()?;
     let mut rows = Vec::new();
-    for Wheel { file, architecture } in wheels {
-        let name = file.file_name().unwrap_or_default();
-        let files = workspace::target().join("wheel-check");
-        if files.exists() {
-            fs::remove_dir_all(&files)?;
-        }
-        fs::create_dir_all(&files)?;
-        fs::copy(file, files.join(name))?;
-        let tests = workspace::root().join("crates/roce-python/tests");
-        fs::copy(tests.join("numpy_sum.py"), files.join("numpy_sum.py"))?;
-        let trial = |setting: &str, then: Vec<Line>| {
-            Ok::<_, std::io::Error>(Trial {
-                line: format!("pip install {}", name.display()),
-                setting: setting.to_owned(),
-                bytes: fs::metadata(file)?.len(),
-                then,
-            })
-        };
-        match architecture {
+    for wheel in wheels {
+        match wheel.architecture {
             Architecture::X86_64 => {
                 let setting = format!("{MAKE_ENVIRONMENT}; {ENTER_ENVIRONMENT}");
-                let trial = trial(&setting, LINES.to_vec())?;
-                for (name, release) in
-                    [("debian-12-python", BOOKWORM), ("debian-13-python", TRIXIE)]
+                for (name, release, python) in
+                    [("debian-12-python", BOOKWORM, "3.11"), ("debian-13-python", TRIXIE, "3.13")]
                 {
                     let root = DebianRoot::new(name, release, PACKAGES)?;
-                    let place = FreshRoot { root: &root, private: &private, files: &files };
-                    rows.push(trial.run(&place)?);
+                    let files = &prepare_files(wheel, python)?;
+                    let place = FreshRoot { root: &root, private: &private, files };
+                    rows.push(trial_of(wheel, &setting, LINES.to_vec())?.run(&place)?);
                 }
             }
             Architecture::Aarch64 => {
                 let root = trial::arm64_root()?;
+                let files = &prepare_files(wheel, "3.13")?;
+                let place = FreshRoot { root: &root, private: &private, files };
                 let lines = LINES.iter().copied().filter(|line| !line.needs_sockets);
-                let place = FreshRoot { root: &root, private: &private, files: &files };
-                rows.push(trial(ENTER_ENVIRONMENT, lines.collect())?.run(&place)?);
+                let trial = trial_of(wheel, ENTER_ENVIRONMENT, lines.collect())?;
+                rows.push(trial.run(&place)?);
             }
         }
     }
-    table::print(&rows);
-    Ok(())
+    Ok(rows)
+}
+
+fn trial_of(wheel: &Wheel, setting: &str, then: Vec<Line>) -> Result<Trial> {
+    let name = wheel.file.file_name().unwrap_or_default().display();
+    Ok(Trial {
+        line: format!("pip install {name} numpy"),
+        setting: setting.to_owned(),
+        bytes: fs::metadata(&wheel.file)?.len(),
+        then,
+    })
+}
+
+/// Returns a folder that is copied into a root: the wheel, a program, and what the index has of NumPy for its Python.
+fn prepare_files(wheel: &Wheel, python: &str) -> Result<PathBuf> {
+    let folder = workspace::target().join("wheel-check");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let tests = workspace::root().join("crates/roce-python/tests");
+    for file in [&wheel.file, &tests.join("numpy_sum.py")] {
+        fs::copy(file, folder.join(file.file_name().unwrap_or_default()))?;
+    }
+    numpy::fetch(python, wheel.architecture, &folder.join("index"))?;
+    Ok(folder)
 }
 
 /// Lines of the shell, where `roce` and `python` are those of the environment.
@@ -99,6 +112,13 @@ const LINES: &[Line] = &[
         command: "python -c 'import array, roce; \
                   print(roce.Group(0, 1).all_reduce(array.array(\"f\", [1.5, 2])))'",
         shows: &["array('f', [1.5, 2.0])"],
+        is_told: false,
+        needs_sockets: false,
+    },
+    Line {
+        command: "python -c 'import numpy, roce; \
+                  print(roce.Group(0, 1).all_reduce(numpy.array([1.5, 2], dtype=\"float32\")))'",
+        shows: &["[1.5 2. ]"],
         is_told: true,
         needs_sockets: false,
     },
@@ -117,7 +137,7 @@ const LINES: &[Line] = &[
     Line {
         command: "roce run --local 3 --torchrun -- python /check/numpy_sum.py",
         shows: &["[0] rank 0 of 3: right", "[2] rank 2 of 3: right"],
-        is_told: false,
+        is_told: true,
         needs_sockets: true,
     },
     Line {
