@@ -48,7 +48,7 @@ impl CacheDistance {
 
 /// Returns the nanoseconds at which far begins, among such probes: the geometric mean of the two
 /// neighbours with the widest gap between them, if there are two groups with a factor of
-/// [`MIN_GAP`] between.
+/// `MIN_GAP` between.
 ///
 /// Otherwise the machine has shown one state, and the threshold lies beside all probes: above them if they are
 /// typically below [`TYPICAL_FAR`], and else below them. A group has at least two probes and a twentieth of all,
