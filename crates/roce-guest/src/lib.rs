@@ -46,7 +46,7 @@ pub use architecture::Architecture;
 pub use error::GuestError;
 pub use image::Image;
 pub use kernel::Kernel;
-pub use machine::{Guest, GuestConfig, interactive_command};
+pub use machine::{Card, Guest, GuestConfig, interactive_command};
 pub use mirror::debian_mirror;
 pub use process::{GuestProcess, Output, Status};
 pub use tool::{Tool, missing_tools};

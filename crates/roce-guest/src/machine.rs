@@ -13,6 +13,15 @@ use crate::process::{GuestProcess, Output};
 use crate::tool::{Tool, make_directory};
 use crate::{GuestError, Image};
 
+/// A network card that qemu emulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Card {
+    /// A paravirtual one.
+    Virtio,
+    /// Intel's 82540EM. The guest has no driver for it when it boots.
+    E1000,
+}
+
 /// Configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
@@ -20,6 +29,8 @@ pub struct GuestConfig {
     pub tap: String,
     /// MAC address of the network card; guests on one bridge need different ones.
     pub mac: [u8; 6],
+    /// The network card.
+    pub card: Card,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Number of processors.
@@ -31,12 +42,13 @@ pub struct GuestConfig {
 }
 
 impl GuestConfig {
-    /// Returns the configuration of a guest with its network card on `tap`: 512 MiB, two processors,
+    /// Returns the configuration of a guest with a virtio card on `tap`: 512 MiB, two processors,
     /// one minute to boot and one for a command.
     pub fn new(tap: &str) -> Self {
         Self {
             tap: tap.to_owned(),
             mac: [0x52, 0x54, 0x00, 0x09, 0x00, 0x02],
+            card: Card::Virtio,
             memory_mib: 512,
             processors: 2,
             boot_limit: Duration::from_secs(60),
@@ -240,8 +252,11 @@ fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestErr
     command.arg(format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", config.tap));
     // Without event suppression: with it, qemu and the emulated processors sometimes wait for each
     // other, and the network card stops.
-    let card = format!("virtio-net-pci,netdev=net,mac={mac},romfile=,{VIRTIO_OPTIONS}");
-    command.arg("-device").arg(card);
+    let model = match config.card {
+        Card::Virtio => format!("virtio-net-pci,{VIRTIO_OPTIONS}"),
+        Card::E1000 => "e1000".to_owned(),
+    };
+    command.arg("-device").arg(format!("{model},netdev=net,mac={mac},romfile="));
     Ok(command)
 }
 
