@@ -1,5 +1,6 @@
 //! Two agents in virtual time, and one that receives anything.
 
+mod attributes;
 mod bounds;
 mod bursts;
 mod corpora;

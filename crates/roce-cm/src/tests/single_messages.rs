@@ -1,4 +1,4 @@
-//! What an agent answers to single messages, and the attributes that follow.
+//! What an agent answers to single messages.
 
 use std::time::Duration;
 
@@ -11,16 +11,15 @@ use roce_wire::{PathMtu, Psn, Qpn};
 use crate::fuzzing::{Act, Fate, Pair, Plan, Seen};
 use crate::{
     AcceptParameters, Agent, AgentConfig, AgentError, ConnectParameters, ConnectionAddresses,
-    DatagramAddresses, Disposition, DropReason, Event, InitAttributes, ListenParameters,
-    RejectParameters, ReliableRtrAttributes, ReliableRtsAttributes, ResolveParameters,
-    ServiceAnswer, UDP_Q_KEY,
+    DatagramAddresses, Disposition, DropReason, Event, ListenParameters, RejectParameters,
+    ResolveParameters, ServiceAnswer, UDP_Q_KEY,
 };
 
-const NOW: Duration = Duration::ZERO;
+pub(super) const NOW: Duration = Duration::ZERO;
 const PEER: CommunicationId = CommunicationId(0x77);
 const TRANSACTION: u64 = 0xabcd;
 
-fn ends() -> ConnectionAddresses {
+pub(super) fn ends() -> ConnectionAddresses {
     ConnectionAddresses { local: ([10, 0, 0, 1], 40_000).into(), remote: ([10, 0, 0, 2], 7).into() }
 }
 
@@ -28,12 +27,12 @@ fn addresses() -> DatagramAddresses {
     DatagramAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() }
 }
 
-fn qpn(number: u32) -> Qpn {
+pub(super) fn qpn(number: u32) -> Qpn {
     Qpn::new(number).unwrap()
 }
 
 /// An agent of 10.0.0.1 with a listener for connections and one for datagrams, at port 7.
-fn agent() -> Agent {
+pub(super) fn agent() -> Agent {
     let local = addresses().local;
     let mut agent = Agent::new(AgentConfig::new(1, 1, vec![local]));
     for space in [PortSpace::TCP, PortSpace::UDP] {
@@ -43,13 +42,13 @@ fn agent() -> Agent {
     agent
 }
 
-fn handle(agent: &mut Agent, message: CmMessage) -> Disposition {
+pub(super) fn handle(agent: &mut Agent, message: CmMessage) -> Disposition {
     let datagram = CmDatagram { transaction: TRANSACTION, message };
     agent.handle_datagram(NOW, addresses(), &datagram.encode())
 }
 
 /// The messages that wait to be sent.
-fn sent(agent: &mut Agent) -> Vec<CmMessage> {
+pub(super) fn sent(agent: &mut Agent) -> Vec<CmMessage> {
     let take = || agent.poll_transmit();
     std::iter::from_fn(take)
         .map(|it| CmDatagram::decode(&it.datagram[..]).unwrap().message)
@@ -57,7 +56,7 @@ fn sent(agent: &mut Agent) -> Vec<CmMessage> {
 }
 
 /// A REQ of another agent, from its queue pair 0x22.
-fn req() -> Req {
+pub(super) fn req() -> Req {
     let mut peer = Agent::new(AgentConfig::new(2, 2, vec![]));
     let there = ConnectionAddresses { local: ends().remote, remote: ([10, 0, 0, 1], 7).into() };
     let parameters = ConnectParameters {
@@ -74,7 +73,7 @@ fn req() -> Req {
     }
 }
 
-fn requested(agent: &mut Agent, req: Req) -> CommunicationId {
+pub(super) fn requested(agent: &mut Agent, req: Req) -> CommunicationId {
     assert_eq!(handle(agent, CmMessage::Req(req)), Disposition::Handled);
     match agent.poll_event() {
         Some(Event::ConnectRequest { id, .. }) => id,
@@ -92,7 +91,7 @@ fn established(agent: &mut Agent, req: Req) -> CommunicationId {
     id
 }
 
-fn rep(id: CommunicationId) -> Rep {
+pub(super) fn rep(id: CommunicationId) -> Rep {
     Rep {
         local_id: PEER,
         remote_id: id,
@@ -107,7 +106,7 @@ fn rep(id: CommunicationId) -> Rep {
     }
 }
 
-fn connecting(agent: &mut Agent) -> CommunicationId {
+pub(super) fn connecting(agent: &mut Agent) -> CommunicationId {
     let parameters = ConnectParameters {
         responder_resources: 9,
         retry_count: 6,
@@ -414,60 +413,6 @@ fn a_rej_names_what_it_rejects() {
     let [CmMessage::Rej(rej)] = sent(&mut agent)[..] else { panic!("no REJ") };
     assert_eq!((rej.local_id, rej.remote_id, rej.rejected), (id, PEER, AnsweredMessage::Rep));
     assert_eq!((rej.reason, &rej.private_data[..3]), (RejectReason(29), &b"no\0"[..]));
-}
-
-//= test cm-qp-init
-//= test cm-qp-rtr
-//= test cm-qp-rts
-#[test]
-fn the_attributes_of_the_active_queue_pair_follow_from_the_response() {
-    let mut agent = agent();
-    let id = connecting(&mut agent);
-    let init = InitAttributes { remote_write: true, remote_read: true, remote_atomic: true };
-    assert_eq!(agent.init_attributes(id), Ok(init));
-    assert!(matches!(agent.rtr_attributes(id), Err(AgentError::WrongState { .. })));
-    handle(&mut agent, CmMessage::Rep(rep(id)));
-    let rtr = agent.rtr_attributes(id).unwrap();
-    assert_eq!((rtr.local, rtr.remote), (ends().local.ip(), ends().remote.ip()));
-    assert_eq!((rtr.dest_qpn, rtr.path_mtu, rtr.hop_limit), (qpn(0x22), PathMtu::B1024, 64));
-    assert_eq!(rtr.flow_label, (31 * 40_000 + 7) & 0xf_ffff);
-    let reliable = ReliableRtrAttributes { max_dest_rd_atomic: 4, min_rnr_timer: 0 };
-    assert_eq!(rtr.reliable, Some(reliable));
-    let rts = agent.rts_attributes(id).unwrap();
-    assert_eq!(rts.sq_psn.get(), 5);
-    let ack_timeout = CmTimeout::from_code(19);
-    let reliable =
-        ReliableRtsAttributes { max_rd_atomic: 2, retry_count: 6, rnr_retry: 3, ack_timeout };
-    assert_eq!(rts.reliable, Some(reliable));
-}
-
-//= test cm-resources
-#[test]
-fn the_attributes_of_the_passive_queue_pair_follow_from_request_and_answer() {
-    let mut agent = agent();
-    let id = requested(&mut agent, req());
-    let accept = AcceptParameters { responder_resources: 0, ..AcceptParameters::new(qpn(0x11)) };
-    let init = agent.init_attributes(id).unwrap();
-    assert!(init.remote_read && init.remote_atomic);
-    let before = agent.rtr_attributes(id).unwrap();
-    assert_eq!(before.reliable.map(|it| it.max_dest_rd_atomic), Some(4));
-    let rts = agent.rts_attributes(id).unwrap().reliable.unwrap();
-    assert_eq!((rts.max_rd_atomic, rts.retry_count, rts.rnr_retry), (2, 5, 3));
-    agent.accept(NOW, id, &accept).unwrap();
-    let [CmMessage::Rep(rep)] = sent(&mut agent)[..] else { panic!("no REP") };
-    let rtr = agent.rtr_attributes(id).unwrap();
-    assert_eq!((rtr.rq_psn, rtr.dest_qpn), (rep.starting_psn, qpn(0x22)));
-    assert_eq!(rtr.reliable.map(|it| it.max_dest_rd_atomic), Some(0));
-    assert_eq!(agent.rts_attributes(id).unwrap().sq_psn, req().starting_psn);
-    assert!(!agent.init_attributes(id).unwrap().remote_read);
-}
-
-#[test]
-fn an_unreliable_connection_has_only_the_attributes_of_its_service() {
-    let mut agent = agent();
-    let id = requested(&mut agent, Req { transport_service: TransportService::Uc, ..req() });
-    assert_eq!(agent.rtr_attributes(id).unwrap().reliable, None);
-    assert_eq!(agent.rts_attributes(id).unwrap().reliable, None);
 }
 
 #[test]
