@@ -6,13 +6,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roce_bench::report::{Comparison, Figure, Verdict};
+use roce_bench::report::{BenchmarkResult, Comparison, Figure, Verdict};
 use roce_bench::suite::{
     Benchmark, Candidate, Launch, LossOf, Network, RunConfig, Running, Tools, Topology,
     run_benchmark, run_pair,
 };
 
 const CONFIG: RunConfig = RunConfig { rounds: 3, seconds: 0.1, quick: true, realtime: false };
+
+/// Runs a benchmark of programs that are not ours, without further rounds.
+fn run(benchmark: &Benchmark) -> BenchmarkResult {
+    let tools = Tools::find(Path::new("/nowhere"));
+    run_benchmark(benchmark, &tools, CONFIG, &mut Duration::default(), &mut |_| {})
+}
 
 fn benchmark(topology: Topology, candidates: Vec<Candidate>) -> Benchmark {
     let (title, axis, notes) = ("a benchmark".to_owned(), None, Vec::new());
@@ -40,8 +46,7 @@ fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
         Candidate::new("absent", "absent", &["roce"], |_| panic!("it is not there")),
     ];
     let benchmark = benchmark(Topology::Cable { mtu: 1500 }, candidates);
-    let result =
-        run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
+    let result = run(&benchmark);
     // A candidate that has failed twice runs no more.
     assert_eq!(*turns.lock().unwrap(), "ABABA");
     assert_eq!(result.candidate("good").unwrap().count(), (3, 0));
@@ -57,8 +62,7 @@ fn every_run_has_the_distance_of_the_processors_around_it() {
     let failing = |name| Candidate::new(name, name, &[], |_| Err("no luck".to_owned()));
     let good = Candidate::new("good", "good", &[], |_| Ok([(Figure::Gbits, 1.0)].into()));
     let benchmark = benchmark(Topology::Cable { mtu: 1500 }, vec![good, failing("bad")]);
-    let result =
-        run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
+    let result = run(&benchmark);
     let runs = result.candidates.iter().flat_map(|candidate| &candidate.points[0].runs);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     for run in runs {
@@ -142,7 +146,7 @@ fn busy_loops_run_as_long_as_their_contestant_and_end_with_it_also_if_it_fails()
         Err("no luck".to_owned())
     });
     let benchmark = benchmark(Topology::Cable { mtu: 1500 }, vec![bad.beside_busy_loops(1.0)]);
-    run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
+    run(&benchmark);
     assert_eq!(*seen.lock().unwrap(), [2 * processors; 2]);
     assert_eq!(busy_loops(), 0);
 }

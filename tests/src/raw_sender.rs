@@ -57,13 +57,7 @@ impl RawSender {
     /// # Panics
     /// When the payload does not fit into a packet.
     pub fn frame(&self, headers: &Headers, payload: &[u8]) -> Vec<u8> {
-        let start = self.outer.len();
-        let mut frame = vec![0; start + headers.len() + payload.len() + 4 + ICRC_LEN];
-        frame[start + headers.len()..][..payload.len()].copy_from_slice(payload);
-        let len = headers.emit_around(&mut frame[start..], payload.len());
-        frame.truncate(start + len);
-        seal(&self.outer, 1, &mut frame, len, UdpChecksum::Zero).expect("one packet");
-        frame
+        self.train(&[(*headers, payload)]).bytes
     }
 
     /// Returns a frame of packets with right ICRCs. All have the same length, but for a shorter last one.

@@ -162,14 +162,16 @@ fn measure(
         benchmarks: Vec::new(),
     };
     let mut kept = report.clone();
+    let mut spare = suite::SPARE_TIME;
     for benchmark in benchmarks {
         eprintln!("{}: {}; {}", benchmark.name, benchmark.title, benchmark.topology.in_words());
         let began = Instant::now();
         let is_beside_older = arguments.beside_older.is_some();
         let rounds = if is_beside_older { config.rounds } else { benchmark.rounds(config.rounds) };
         let config = RunConfig { rounds, ..config };
-        let mut result =
-            suite::run_benchmark(benchmark, &tools, config, &mut |line| eprintln!("  {line}"));
+        let mut result = suite::run_benchmark(benchmark, &tools, config, &mut spare, &mut |line| {
+            eprintln!("  {line}")
+        });
         if is_beside_older {
             suite::compare_with_older(&mut result);
         }

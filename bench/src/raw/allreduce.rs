@@ -177,7 +177,7 @@ fn serve(link: &mut Link, place: Place, control: &mut ControlChannel) -> Result<
 const READY: u32 = 1;
 const RING_SLOTS: usize = 16;
 const POLLS_PER_CHECK: u32 = 1 << 12;
-/// UDP's port for what nobody reads.
+/// UDP's port for datagrams that are thrown away (discard, RFC 863).
 const DISCARD_PORT: u16 = 9;
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,5 +1,7 @@
 //! The interval that a median lies in.
 
+use super::statistics::sorted_with_median;
+
 /// The median of several measurements, and a nonparametric confidence interval of it.
 ///
 /// The interval reaches from the k-th smallest measurement to the k-th largest. It misses the true median
@@ -34,11 +36,7 @@ impl Interval {
     /// Returns the interval of some measurements; `None` when there is none, or one that is no finite
     /// number.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        if sorted.is_empty() || sorted.iter().any(|value| !value.is_finite()) {
-            return None;
-        }
-        sorted.sort_by(f64::total_cmp);
+        let (sorted, median) = sorted_with_median(values)?;
         let count = sorted.len();
         let (mut left_out, mut confidence) = (0, confidence(count, 1));
         for k in 2..=count / 2 {
@@ -48,7 +46,6 @@ impl Interval {
             }
             (left_out, confidence) = (k - 1, narrower);
         }
-        let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
         let (low, high) = (sorted[left_out], sorted[count - 1 - left_out]);
         Some(Self { median, low, high, count, confidence })
     }

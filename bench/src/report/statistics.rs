@@ -22,15 +22,22 @@ pub struct Summary {
 impl Summary {
     /// Sums up; `None` when there is nothing, or something that is no finite number.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        if sorted.iter().any(|value| !value.is_finite()) {
-            return None;
-        }
-        sorted.sort_by(f64::total_cmp);
-        let count = sorted.len();
+        let (sorted, median) = sorted_with_median(values)?;
         let (low, high) = (*sorted.first()?, *sorted.last()?);
-        Some(Self { median: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0, low, high, count })
+        Some(Self { median, low, high, count: sorted.len() })
     }
+}
+
+/// Returns the values in order, and their median; `None` when there is none, or one that is no finite number.
+pub(super) fn sorted_with_median(values: impl IntoIterator<Item = f64>) -> Option<(Vec<f64>, f64)> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    if sorted.is_empty() || sorted.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
+    Some((sorted, median))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub use candidate::{Candidate, RunContext, RunResult};
 pub use network::{LossOf, Network, Topology};
 pub use older::{TOLERANCE, compare_with_older};
 pub use process::{Launch, PairOutput, Readiness, Running, run_pair};
-pub use runner::{Benchmark, run_benchmark};
+pub use runner::{Benchmark, SPARE_TIME, run_benchmark};
 pub use tools::{EXTERNAL_PROGRAMS, Tools};
 
 /// How often and how long.

@@ -1,7 +1,6 @@
 //! A benchmark, and its run: candidates in turn, round after round.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::candidate::{CLIENT_CPU, SERVER_CPU};
 use super::{Candidate, Network, RunConfig, RunContext, Tools, Topology};
@@ -44,11 +43,13 @@ impl Benchmark {
 /// does not run there again.
 ///
 /// The distance of the two processors is probed before and after each run. Where the state of the machine left
-/// runs of a comparison with a target without a pair, up to two rounds more follow, for at most two minutes in all benchmarks.
+/// runs of a comparison with a target without a pair, up to two rounds more follow while there is `spare` time,
+/// which they use up.
 pub fn run_benchmark(
     benchmark: &Benchmark,
     tools: &Tools,
     config: RunConfig,
+    spare: &mut Duration,
     say: &mut dyn FnMut(&str),
 ) -> BenchmarkResult {
     let mut result = BenchmarkResult {
@@ -80,9 +81,12 @@ pub fn run_benchmark(
     let Ok(network) = network else { return result };
     // A machine with one processor has no distance.
     let can_probe = cache_distance::can_probe(CPUS);
+    let probe = || if can_probe { cache_distance::probe(CPUS) } else { None };
     let mut round = 0;
     while round < config.rounds
-        || round < most_rounds(config.rounds) && needs_another_round(&mut result, config.rounds)
+        || round < most_rounds(config.rounds)
+            && !spare.is_zero()
+            && needs_another_round(&mut result, config.rounds)
     {
         round += 1;
         let began = Instant::now();
@@ -96,13 +100,12 @@ pub fn run_benchmark(
                 }
                 let at = x.unwrap_or(0);
                 let context = RunContext::new(tools, &network, config, at);
-                let before = cache_distance::probe(CPUS);
+                let before = probe();
                 let run = match (candidate.run)(&context) {
                     Ok(figures) => Run::good(round, figures),
                     Err(why) => Run::failed(round, why),
                 };
-                let after = cache_distance::probe(CPUS);
-                let cache = CacheDistance::new(before, after, TYPICAL_FAR);
+                let cache = CacheDistance::new(before, probe(), TYPICAL_FAR);
                 let run = Run { cache: can_probe.then_some(cache), ..run };
                 say(&in_words(benchmark, &candidate.title, *x, &run));
                 point.runs.push(run);
@@ -112,8 +115,7 @@ pub fn run_benchmark(
             }
         }
         if round > config.rounds {
-            let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            MORE_MILLIS.fetch_add(millis, Ordering::Relaxed);
+            *spare = spare.saturating_sub(began.elapsed());
         }
     }
     result
@@ -128,7 +130,7 @@ fn most_rounds(rounds: u32) -> u32 {
 /// rounds can change that.
 fn needs_another_round(result: &mut BenchmarkResult, rounds: u32) -> bool {
     // The rounds of a quick run decide nothing in any case.
-    if rounds < MIN_ROUNDS || MORE_MILLIS.load(Ordering::Relaxed) >= MAX_MORE_MILLIS {
+    if rounds < MIN_ROUNDS {
         return false;
     }
     result.set_cache_states();
@@ -171,10 +173,8 @@ const CPUS: [usize; 2] = [CLIENT_CPU, SERVER_CPU];
 /// The fewest rounds that can decide about a target.
 const MIN_ROUNDS: u32 = 5;
 const MAX_MORE_ROUNDS: u32 = 2;
-/// What all benchmarks of this process have spent on more rounds than were asked for, so that a run does not get
-/// much longer than it says.
-static MORE_MILLIS: AtomicU64 = AtomicU64::new(0);
-const MAX_MORE_MILLIS: u64 = 120_000;
+/// What further rounds of all benchmarks may take, so that a run does not get much longer than it says.
+pub const SPARE_TIME: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {
