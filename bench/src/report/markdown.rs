@@ -151,10 +151,11 @@ fn states(report: &Report) -> Option<String> {
     let (changed, _) = in_state(CacheState::Changed);
     let (unknown, _) = in_state(CacheState::Unknown);
     let mut text = if near + changed == 0 || far + changed == 0 {
+        // One of the two is empty, and says nothing.
         format!(
-            "The machine was in one state: a cache line went from one processor to the other and back in \
-             less than {threshold:.0} ns around {near} runs{typically_near}, and in more around \
-             {far}{typically_far}."
+            "The machine was in one state: {} runs, a cache line from one processor to the other and \
+             back{typically_near}{typically_far}.",
+            near + far
         )
     } else {
         format!(
