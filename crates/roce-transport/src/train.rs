@@ -50,6 +50,17 @@ impl<'b> TrainWriter<'b> {
         }
     }
 
+    /// A train whose first packet stands in the first `len` bytes of `buf`, with room for one more.
+    pub(crate) fn behind(
+        len: usize,
+        buf: &'b mut [u8],
+        sealer: &'b mut (dyn PacketSealer + 'b),
+    ) -> Self {
+        let mut train = Self::new(buf, sealer, 2);
+        train.note(len, None);
+        train
+    }
+
     /// Room for a segment with headers of `headers_len` bytes around a payload of
     /// `payload_len`; `None` if it cannot be the next one of this train.
     pub(crate) fn room_for(&mut self, headers_len: usize, payload_len: usize) -> Option<&mut [u8]> {

@@ -5,7 +5,9 @@ use std::io;
 
 use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant, Memory, Observer};
-use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
+use roce_wire::{
+    BadIcrc, Frame, Opcode, Packet, ParseOptions, PfcFrame, Unverified, WireError, opcode,
+};
 
 use super::Engine;
 use super::device_error::note_device_error;
@@ -19,8 +21,16 @@ const RECEIVE_BUDGET: usize = 32;
 /// Consecutive rounds that skip `lo` while frames come over the wire.
 const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
 
+/// What a round has received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceivedFrames {
+    pub(super) count: usize,
+    /// An ACK came behind a message, in one train.
+    pub(super) has_joined_ack: bool,
+}
+
 impl<C: Consumer> Engine<C> {
-    pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
+    pub(super) fn receive_batch(&mut self, now: Instant) -> ReceivedFrames {
         self.set_now(now);
         let received = self.receive(now);
         if self.pauses.any() {
@@ -37,7 +47,7 @@ impl<C: Consumer> Engine<C> {
         received
     }
 
-    fn receive(&mut self, now: Instant) -> usize {
+    fn receive(&mut self, now: Instant) -> ReceivedFrames {
         let mut batch = ReceiveBatch {
             now,
             endpoint: &mut self.endpoint,
@@ -45,6 +55,7 @@ impl<C: Consumer> Engine<C> {
             gids: &self.gids,
             drops: &mut self.drops,
             pauses: &mut self.pauses,
+            has_joined_ack: false,
         };
         let mut received = 0;
         let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
@@ -67,10 +78,11 @@ impl<C: Consumer> Engine<C> {
                 received += 1;
             }
         }
+        let has_joined_ack = batch.has_joined_ack;
         if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LOOPBACK_QUEUE);
         }
-        received
+        ReceivedFrames { count: received, has_joined_ack }
     }
 }
 
@@ -82,6 +94,8 @@ pub(super) struct ReceiveBatch<'a, O: Observer, M: Memory> {
     gids: &'a GidTable,
     drops: &'a mut BTreeMap<&'static str, u64>,
     pauses: &'a mut LinkPauses,
+    /// As in [`ReceivedFrames`].
+    has_joined_ack: bool,
 }
 
 impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
@@ -143,6 +157,11 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
             roce_io::prefetch(payload.get(next..end).unwrap_or(&[]));
             self.packet(packet);
         }
+        // It is the last segment, and the first byte of its BTH is the opcode.
+        let last = payload.len().saturating_sub(1) / segment_len.max(1) * segment_len;
+        let last_opcode = payload.get(last);
+        self.has_joined_ack |=
+            last_opcode.is_some_and(|it| Opcode(*it) == opcode::RC_ACKNOWLEDGE.code());
     }
 
     #[inline(always)]

@@ -49,6 +49,9 @@ impl<C: Consumer> Engine<C> {
     /// Fills the interface's slots; frames for this host go to their own queues. Those are built in
     /// a scratch buffer while the interface is full.
     fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
+        if self.policy.acks_after_send {
+            self.endpoint.join_acks();
+        }
         let Self { wire, lo, scratch, .. } = self;
         let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
         let mut batch = TransmitBatch {

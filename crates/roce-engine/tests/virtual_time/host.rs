@@ -1,6 +1,7 @@
 //! A host: a driver, and a program that follows a random script.
 
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -123,8 +124,21 @@ pub(crate) struct Counts {
     pub(crate) held_completions: u64,
     pub(crate) held_posts: u64,
     pub(crate) held_acks: u64,
+    /// ACKs that have left behind a message, in one train.
+    pub(crate) joined_acks: u64,
     pub(crate) sleeps: u64,
     pub(crate) closed: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.held_completions += more.held_completions;
+        self.held_posts += more.held_posts;
+        self.held_acks += more.held_acks;
+        self.joined_acks += more.joined_acks;
+        self.sleeps += more.sleeps;
+        self.closed += more.closed;
+    }
 }
 
 impl Host {

@@ -11,7 +11,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 use roce_transport::Instant;
+use roce_wire::opcode;
 
+/// Bytes of the headers in front of the first BTH of a frame: Ethernet, IPv4, UDP.
+const OUTER_LEN: usize = 42;
 /// Time that a frame is under way.
 const LATENCY: Duration = Duration::from_micros(2);
 /// Frames that a device holds while its interface takes none.
@@ -56,13 +59,15 @@ struct Frame {
     segment_len: Option<usize>,
 }
 
-/// What an interface does to the frames of its host, for the script to change.
+/// What an interface does to the frames of its host, for the script to change, and has done.
 pub(crate) struct Faults {
     pub(crate) loss: f64,
     /// It takes no frame.
     pub(crate) is_full: bool,
     /// Its device gives frames up that it does not take, as that of a real interface does.
     pub(crate) gives_up: bool,
+    /// Trains of a message and an ACK that it has sent.
+    pub(crate) joined_acks: u64,
 }
 
 type Queue = Arc<Mutex<VecDeque<Frame>>>;
@@ -95,7 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn link(clock: &Clock, seed: u64, max_train_packets: usize) -> [(Wire, WireHandle); 2] {
     let queues: [Queue; 2] = Default::default();
     [0, 1].map(|host| {
-        let faults = Faults { loss: 0.0, is_full: false, gives_up: true };
+        let faults = Faults { loss: 0.0, is_full: false, gives_up: true, joined_acks: 0 };
         let faults = Arc::new(Mutex::new(faults));
         let handle =
             WireHandle { incoming: Arc::clone(&queues[host]), faults: Arc::clone(&faults) };
@@ -137,6 +142,11 @@ impl Wire {
         let outgoing = fill(&mut self.buffer)?;
         let bytes = self.buffer[..outgoing.len].to_vec();
         let arrival = self.clock.now() + LATENCY;
+        if let Some(segment_len) = outgoing.segment_len {
+            let last = bytes[OUTER_LEN..].chunks(segment_len).next_back();
+            let is_ack = last.is_some_and(|it| it[0] == opcode::RC_ACKNOWLEDGE.code().0);
+            lock(&self.faults).joined_acks += u64::from(is_ack);
+        }
         Some(Frame { arrival, bytes, segment_len: outgoing.segment_len })
     }
 }

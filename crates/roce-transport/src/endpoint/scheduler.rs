@@ -24,6 +24,8 @@ pub(super) struct Scheduler {
     current: Option<usize>,
     /// ACK-only packets are delayed.
     delay_acks: bool,
+    /// A delayed ACK may join the next packet of its queue pair.
+    join_acks: bool,
     /// Queue pairs that owe a delayed ACK.
     delayed_acks: RunQueue,
     suspended: SuspendedQueues,
@@ -132,6 +134,7 @@ impl Scheduler {
 
     pub(super) fn set_delay_acks(&mut self, delay: bool) {
         self.delay_acks = delay;
+        self.join_acks = false;
         if !delay {
             while let Some(runnable) = self.delayed_acks.pop() {
                 self.run_queue.push(runnable);
@@ -141,6 +144,14 @@ impl Scheduler {
 
     pub(super) const fn delays_acks(&self) -> bool {
         self.delay_acks
+    }
+
+    pub(super) fn join_acks(&mut self) {
+        self.join_acks = self.delay_acks;
+    }
+
+    pub(super) const fn joins_acks(&self) -> bool {
+        self.join_acks
     }
 
     pub(super) fn suspend(&mut self, queue: TransmitQueue, time: Instant) {

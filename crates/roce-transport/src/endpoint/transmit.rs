@@ -66,6 +66,24 @@ impl<O: Observer> Endpoint<O> {
         self.scheduler.set_delay_acks(hold);
     }
 
+    /// Lets a delayed ACK leave behind the next message of its queue pair, in one train with it, until
+    /// [`delay_acks`](Self::delay_acks) is called again. It joins messages of one packet, of no fewer
+    /// bytes than an ACK. Without delayed ACKs nothing changes.
+    ///
+    /// For a driver whose application replies now to what came: the peer gets the reply and the ACK with
+    /// one frame. Where [`TransmitLimits::max_packets`] is 1, the ACK stays delayed.
+    ///
+    /// ```
+    /// let mut endpoint = roce_transport::Endpoint::new(Default::default());
+    /// endpoint.delay_acks(true);
+    /// endpoint.join_acks(); // the application has posted its reply
+    /// // here the reply leaves, and the ACK
+    /// endpoint.delay_acks(false); // those that could not join
+    /// ```
+    pub fn join_acks(&mut self) {
+        self.scheduler.join_acks();
+    }
+
     /// Suspends queue pairs whose packets leave through `queue`, which is full, until
     /// [`resume_transmit`](Self::resume_transmit). All others go on sending.
     /// [`PacketSealer::transmit_queue`] returns the queue of a packet.
@@ -174,13 +192,19 @@ impl<O: Observer> Endpoint<O> {
                 && let Some(rc) = qp.rc_mut()
                 && let Some(len) = rc.transmit_single(delay_acks, window, memory, buf, &mut cx)
             {
-                sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
-                if rc.demand().has_responses() {
+                let mut transmit = Transmit::single(qpn, dest_qpn, path, len);
+                let has_delayed_ack = rc.demand().has_responses();
+                if has_delayed_ack && scheduler.joins_acks() && max_packets > 1 {
+                    join_ack(rc, &mut transmit, memory, buf, sealer, &mut cx);
+                } else {
+                    sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
+                }
+                if has_delayed_ack && transmit.packets == 1 {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
                 scheduler.on_transmit(index, slot);
                 scheduler.note_train(time);
-                return Some(self.note_sent(Transmit::single(qpn, dest_qpn, path, len), now));
+                return Some(self.note_sent(transmit, now));
             }
             sealer.begin(qpn, dest_qpn, path);
             let fitting = window.as_ref().map_or(usize::MAX, |window| window.max_train_packets());
@@ -267,4 +291,23 @@ impl<O: Observer> Endpoint<O> {
         self.out.observer.transmitted(now, transmit.qpn, transmit.packets);
         transmit
     }
+}
+
+/// Puts the delayed ACK of a queue pair behind its message at the beginning of `buf`, if it fits there, and
+/// seals both.
+#[cold]
+#[inline(never)]
+fn join_ack<O: Observer>(
+    rc: &mut RcQueuePair,
+    transmit: &mut Transmit,
+    memory: &impl Memory,
+    buf: &mut [u8],
+    sealer: &mut dyn PacketSealer,
+    cx: &mut Context<'_, O>,
+) {
+    sealer.begin(transmit.qpn, transmit.dest_qpn, transmit.path);
+    let mut train = TrainWriter::behind(transmit.len, buf, sealer);
+    rc.transmit_ack_behind(memory, &mut train, cx);
+    train.finish();
+    (transmit.len, transmit.packets) = (train.len(), train.packets());
 }

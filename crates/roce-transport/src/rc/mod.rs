@@ -377,6 +377,22 @@ impl RcQueuePair {
         Some(len)
     }
 
+    /// Writes the ACK that is all there is to respond, if it fits behind the message in the train.
+    // Apart, so that the code that writes other trains stays as it is.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn transmit_ack_behind<O: Observer>(
+        &mut self,
+        memory: &impl Memory,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Self { qp, responder, receives, is_marked, .. } = self;
+        let written =
+            responder.write_responses(qp, receives.own(), memory, train, is_marked, cx).is_ok();
+        debug_assert!(written, "an ACK reads no memory");
+    }
+
     /// Returns true if the train just written was of requests without AckReq, and the next one has
     /// to follow it: see [`Requester::must_continue`].
     pub(crate) fn must_continue(&self) -> bool {

@@ -83,6 +83,47 @@ fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
     }
 }
 
+/// The second side owes the ACK of a request, and posts a SEND of `len` bytes, which the ACK may join.
+/// Returns the operations of the packets in each train that leaves.
+fn trains_with_joining_ack(
+    sides: &mut [Side; 2],
+    len: u32,
+    max_packets: usize,
+) -> Vec<Vec<Operation>> {
+    sides[1].endpoint.delay_acks(true);
+    sides[0].posts(write(1));
+    carry(sides, 0);
+    sides[0].endpoint.post_recv(NOW, QPN, RecvWr::new(3, [piece(0, 4096)])).unwrap();
+    sides[1].posts(SendWr::new(7, SendOperation::send(), [piece(0, len)]));
+    sides[1].endpoint.join_acks();
+    let trains = sides[1].trains_at(NOW, max_packets);
+    let [first, second] = sides;
+    trains.iter().flatten().for_each(|packet| first.takes(second.address, packet));
+    let operation = |packet: &Vec<u8>| headers_of(packet).bth.opcode.info().operation;
+    trains.iter().map(|train| train.iter().map(operation).collect()).collect()
+}
+
+#[test]
+fn an_acknowledgement_joins_a_message_of_one_packet_if_it_fits_behind_it_in_a_train() {
+    let (send, ack) = (Operation::Send, Operation::Acknowledge);
+    for len in [4, 8, 200, 256] {
+        let mut sides = pair();
+        assert_eq!(trains_with_joining_ack(&mut sides, len, 64), [[send, ack]], "{len} bytes");
+        assert_eq!(sides[0].completed().len(), 2, "the message and the acknowledged request");
+        sides[1].endpoint.delay_acks(false);
+        assert_eq!(carry(&mut sides, 1), 0, "it has left");
+    }
+    // An ACK is longer than the packet; the message has several; no train may have two packets.
+    for (len, max_packets) in [(0, 64), (3000, 64), (8, 1)] {
+        let mut sides = pair();
+        let sent = trains_with_joining_ack(&mut sides, len, max_packets);
+        assert!(sent.iter().flatten().all(|it| *it == send), "{len} bytes: {sent:?}");
+        sides[1].endpoint.delay_acks(false);
+        assert_eq!(carry(&mut sides, 1), 1, "the ACK of {len} bytes");
+        assert_eq!(sides[0].completed().len(), 2);
+    }
+}
+
 #[test]
 fn naks_and_responses_with_data_are_never_delayed() {
     let mut sides = pair();

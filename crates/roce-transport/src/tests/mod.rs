@@ -154,7 +154,12 @@ impl Side {
 
     /// The same at another time.
     fn sends_at(&mut self, now: Instant, max_packets: usize) -> Vec<Vec<u8>> {
-        let mut packets = vec![];
+        self.trains_at(now, max_packets).into_iter().flatten().collect()
+    }
+
+    /// The same, by train.
+    fn trains_at(&mut self, now: Instant, max_packets: usize) -> Vec<Vec<Vec<u8>>> {
+        let mut trains = vec![];
         let mut buf = vec![0; 65_536];
         let limits = TransmitLimits { max_packets };
         while let Some(train) = self.endpoint.poll_transmit(now, &mut self.memory, limits, &mut buf)
@@ -162,9 +167,9 @@ impl Side {
             assert_eq!((train.qpn, train.path), (QPN, PathHandle(5)));
             assert!(train.packets <= max_packets);
             let segments = buf[..train.len].chunks(train.segment_len);
-            packets.extend(segments.map(|it| it[..it.len() - ICRC_LEN].to_vec()));
+            trains.push(segments.map(|it| it[..it.len() - ICRC_LEN].to_vec()).collect());
         }
-        packets
+        trains
     }
 
     /// Takes a packet that the other side sent.
