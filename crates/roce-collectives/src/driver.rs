@@ -88,6 +88,9 @@ pub(crate) struct Driver {
 const MAX_BATCH: usize = 64;
 /// The most bytes of a computation that may delay deferred sends.
 const MAX_COMPUTE_BEFORE_POST: u64 = 4096;
+/// The most bytes that are sent or computed before the next poll. What comes meanwhile waits in the device's
+/// ring; a device's own thread, which would take it out, takes the processor of the rank.
+const MAX_WITHOUT_POLL: u64 = 16 << 10;
 /// Time between checks of the interfaces of a waiting rank, and of whether its program gives up.
 const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -133,7 +136,11 @@ impl Driver {
         self.idle_since = None;
         loop {
             while let Some(action) = self.machine.poll_action()? {
+                let bytes = bytes_of(&action);
                 self.perform(action, input, output)?;
+                if bytes > MAX_WITHOUT_POLL {
+                    self.poll_completions()?;
+                }
             }
             self.post()?;
             if self.machine.is_done() {
@@ -330,6 +337,15 @@ fn sleep(ring: &Ring, bootstrap: BorrowedFd<'_>) -> Result<(), Error> {
         while channel.poll().is_some() {}
     }
     Ok(())
+}
+
+/// Returns how many bytes an action sends or computes.
+fn bytes_of(action: &Action) -> u64 {
+    match action {
+        Action::Compute(compute) => compute.work.len(),
+        Action::Write { from, .. } => from.len,
+        _ => 0,
+    }
 }
 
 fn lane(ring: &Ring, number: u32) -> Result<&Lane, Error> {
