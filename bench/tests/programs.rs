@@ -88,6 +88,19 @@ fn a_raw_ring_of_any_size_goes_round_and_ends_at_all_ranks() -> Outcome {
 }
 
 #[tier1]
+fn an_exchange_of_any_size_ends_with_the_sums_at_both_ends() -> Outcome {
+    let (server, client) = cable_with(4300)?;
+    // One packet a train, trains of two lengths, more trains than an end may be ahead.
+    for options in [&["--size", "8K"][..], &["--size", "264K"], &["--size", "8M", "--no-icrc"]] {
+        let (there, here) = both(&server, &client, EXCHANGE, options)?;
+        assert_eq!(there, here);
+        assert!(here["operations"].as_u64() > Some(0), "{here}");
+        assert!(here["us"].as_f64() > Some(0.0) && here["gbytes"].as_f64() > Some(0.0), "{here}");
+    }
+    Ok(())
+}
+
+#[tier1]
 fn small_messages_are_counted_where_they_arrive() -> Outcome {
     let (server, client) = cable()?;
     for options in [&["--kind", "tcp"][..], &["--kind", "tcp", "--nodelay"], &["--kind", "udp"]] {
@@ -101,10 +114,11 @@ fn small_messages_are_counted_where_they_arrive() -> Outcome {
 
 #[tier1]
 fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
-    let (server, client) = cable()?;
+    let (server, client) = cable_with(4300)?;
     for (program, raw) in [
         (TRAINS, &["--interface", "eth0", "--payload", "1024"][..]),
         (PINGPONG, &["--interface", "eth0"]),
+        (EXCHANGE, &["--interface", "eth0"]),
         (SOCKETS_PINGPONG, &[]),
         (SOCKETS_RATE, &[]),
     ] {
@@ -147,9 +161,13 @@ fn the_server_tells_the_client_why_it_cannot() -> Outcome {
 }
 
 fn cable() -> Outcome<(Host, Host)> {
+    cable_with(1500)
+}
+
+fn cable_with(mtu: u32) -> Outcome<(Host, Host)> {
     let network = VirtualNetwork::new()?;
     let (server, client) = (network.host("server")?, network.host("client")?);
-    network.veth((&server, "eth0"), (&client, "eth0"), Link { mtu: 1500 })?;
+    network.veth((&server, "eth0"), (&client, "eth0"), Link { mtu })?;
     server.address("eth0", format!("{SERVER}/24").parse()?)?;
     client.address("eth0", "10.0.0.2/24".parse()?)?;
     Ok((server, client))
@@ -157,8 +175,8 @@ fn cable() -> Outcome<(Host, Host)> {
 
 /// A short run of both ends with the same options; what the server and the client printed.
 fn both(server: &Host, client: &Host, program: &str, options: &[&str]) -> Outcome<(Value, Value)> {
-    let interface: &[&str] =
-        if program == TRAINS || program == PINGPONG { &["--interface", "eth0"] } else { &[] };
+    let is_raw = [TRAINS, PINGPONG, EXCHANGE].contains(&program);
+    let interface: &[&str] = if is_raw { &["--interface", "eth0"] } else { &[] };
     let there = start(server, program, &[&["--listen"], interface, options].concat())?;
     let short = ["--to", SERVER, "--seconds", "0.1"];
     let here = start(client, program, &[&short, interface, options].concat())?;
@@ -215,5 +233,6 @@ const SERVER: &str = "10.0.0.1";
 const TRAINS: &str = env!("CARGO_BIN_EXE_raw_trains");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_raw_pingpong");
 const RAW_ALLREDUCE: &str = env!("CARGO_BIN_EXE_raw_allreduce");
+const EXCHANGE: &str = env!("CARGO_BIN_EXE_raw_exchange");
 const SOCKETS_PINGPONG: &str = env!("CARGO_BIN_EXE_sockets_pingpong");
 const SOCKETS_RATE: &str = env!("CARGO_BIN_EXE_sockets_rate");

@@ -6,10 +6,11 @@
 //! with `UDP_GRO` on. Otherwise the kernel would have less to do for one than for the other.
 //!
 //! [`gso`] is the ceiling of throughput, [`pingpong`] the floor of latency, [`allreduce`] that of a small
-//! collective.
+//! collective, and [`exchange`] that of a large one.
 
 pub mod allreduce;
 mod crc_tables;
+pub mod exchange;
 mod frame;
 pub mod gso;
 pub mod pingpong;

@@ -106,6 +106,7 @@ const OURS: &[&str] = &[
     "raw_trains",
     "raw_pingpong",
     "raw_allreduce",
+    "raw_exchange",
     "sockets_pingpong",
     "sockets_rate",
     "idle_qps",

@@ -10,8 +10,8 @@ pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     vec![
         one_float(),
         benchmark("allreduce-256k-2", 256 << 10, (2, InTurn), 1.0),
-        benchmark("allreduce-1m-2", 1 << 20, (2, InTurn), 1.0),
-        benchmark("allreduce-4m-2", 4 << 20, (2, InTurn), 1.0),
+        beside_raw(benchmark("allreduce-1m-2", 1 << 20, (2, InTurn), 1.0), 1 << 20),
+        beside_raw(benchmark("allreduce-4m-2", 4 << 20, (2, InTurn), 1.0), 4 << 20),
         benchmark("allreduce-64m-2", 64 << 20, (2, InTurn), 1.0),
         benchmark("allreduce-64m-3", 64 << 20, (3, Free), 1.3),
         by_size(config),
@@ -69,6 +69,19 @@ fn benchmark(
     }
 }
 
+/// The same beside the trains alone.
+fn beside_raw(mut benchmark: Benchmark, bytes: u64) -> Benchmark {
+    benchmark.candidates.push(raw::exchange("raw", bytes));
+    let ratio = Comparison::beside("roce", Figure::BusGbytes, "raw").at_least(LEAST_OF_RAW);
+    benchmark.comparisons.push(ratio);
+    benchmark.notes.push(
+        "the raw exchange copies, sums and checks as much, in trains without a protocol, which it sends and takes \
+         in turn"
+            .to_owned(),
+    );
+    benchmark
+}
+
 /// A plot.
 fn by_size(config: &RunConfig) -> Benchmark {
     let points: Vec<u64> = match config.quick {
@@ -112,4 +125,6 @@ fn by_ranks(config: &RunConfig) -> Benchmark {
     }
 }
 
+/// The part of the raw exchange's rate that an operation is to reach.
+const LEAST_OF_RAW: f64 = 0.7;
 const BOUND: &str = "ranks are bound to one processor each, in turn, ours and theirs alike";

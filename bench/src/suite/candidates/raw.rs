@@ -61,6 +61,16 @@ pub(crate) fn ring(name: &'static str, ranks: usize) -> Candidate {
     })
 }
 
+/// The trains of an allreduce of so many bytes over two ranks, each bound to a processor.
+pub(crate) fn exchange(name: &'static str, bytes: u64) -> Candidate {
+    Candidate::new(name, "raw exchange of trains", &["raw_exchange"], move |context| {
+        let size = bytes.to_string();
+        let client = |end: Launch| end.args(["--size", &size]);
+        let printed = ends(context, "raw_exchange", &["--interface", IFNAME], client)?;
+        pick(&last_object(&printed)?, &[("gbytes", Figure::BusGbytes)])
+    })
+}
+
 /// Runs both ends of one of our small programs; returns what the client printed.
 pub(super) fn ends(
     context: &RunContext<'_>,
