@@ -274,7 +274,9 @@ fn run_tier(all: &[Listed], tier: u32, log: &Log) -> Result<StageResult> {
         let mut arguments = vec!["--exact"];
         if tier > 0 {
             // One at a time: these tests start programs of their own and look at the clock.
-            arguments.extend(["--ignored", "--test-threads=1"]);
+            let is_patient = PATIENT_PROGRAMS.contains(&program.name.as_str());
+            let threads = if is_patient { "--test-threads=2" } else { "--test-threads=1" };
+            arguments.extend(["--ignored", threads]);
         }
         arguments.extend(tests.iter().map(|test| test.name.as_str()));
         outcome.run(&program, &arguments, tier > 0, log);
@@ -353,6 +355,11 @@ const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 
 /// Longer than any program of tests may take, on a slow machine.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+
+/// Programs whose tests look at what commands print and how they end, and mostly wait for them: two run at a
+/// time.
+const PATIENT_PROGRAMS: &[&str] =
+    &["roce/run", "roce/local", "roce/launchers", "roce-dissect/tshark", "roce-lab/pages"];
 
 /// For each fuzz target.
 const FUZZING_TIME: Duration = Duration::from_secs(15);
