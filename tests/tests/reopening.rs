@@ -18,7 +18,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn a_device_is_opened_and_closed_within_a_few_milliseconds_when_a_process_does_it_often() {
     let cable = Cable::with_mtu(1500);
     let (mut opening, mut closing) = (Vec::new(), Vec::new());
-    let mut limit = Duration::from_millis(5);
+    let mut limit = Duration::from_millis(20);
     for _ in 0..100 {
         let began = Instant::now();
         let device = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
@@ -33,7 +33,7 @@ fn a_device_is_opened_and_closed_within_a_few_milliseconds_when_a_process_does_i
     }
     let (opening, closing) = (median(opening), median(closing));
     println!("opening {opening:?}, closing {closing:?}");
-    // A millisecond on a quiet machine; with new sockets some 80.
+    // A millisecond on a quiet machine, and five have been seen on a shared one; with new sockets some 80.
     assert!(opening + closing < limit, "{opening:?} and {closing:?}");
 }
 
