@@ -33,7 +33,6 @@ use self::induced_faults::{RAISED_EVENTS, inject};
 use self::link_pauses::LinkPauses;
 use self::management::{Management, ManagementParts};
 pub use self::management::{ManagementDestination, ManagementPort, StrayDatagram};
-use self::receive::ReceivedFrames;
 use self::source_ports::SourcePorts;
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;
@@ -238,10 +237,9 @@ impl<C: Consumer> Engine<C> {
         }
         let due = self.endpoint.acks_scheduled();
         let reported = self.endpoint.counters().rdma_recvs;
-        let ReceivedFrames { count: received, has_joined_ack } = self.receive_batch(now);
+        let received = self.receive_batch(now);
         let arrivals = Arrivals {
             frames: received,
-            has_joined_ack,
             messages: self.endpoint.acks_scheduled().wrapping_sub(due) as usize,
             are_silent: self.endpoint.counters().rdma_recvs == reported,
             queue_pair: self.endpoint.latest_queue_pair(),

@@ -5,9 +5,7 @@ use std::io;
 
 use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant, Memory, Observer};
-use roce_wire::{
-    BadIcrc, Frame, Opcode, Packet, ParseOptions, PfcFrame, Unverified, WireError, opcode,
-};
+use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
 
 use super::Engine;
 use super::device_error::note_device_error;
@@ -21,16 +19,8 @@ const RECEIVE_BUDGET: usize = 32;
 /// Consecutive rounds that skip `lo` while frames come over the wire.
 const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
 
-/// What a round has received.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReceivedFrames {
-    pub(super) count: usize,
-    /// An ACK came behind a message, in one train.
-    pub(super) has_joined_ack: bool,
-}
-
 impl<C: Consumer> Engine<C> {
-    pub(super) fn receive_batch(&mut self, now: Instant) -> ReceivedFrames {
+    pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let received = self.receive(now);
         if self.pauses.any() {
@@ -47,7 +37,7 @@ impl<C: Consumer> Engine<C> {
         received
     }
 
-    fn receive(&mut self, now: Instant) -> ReceivedFrames {
+    fn receive(&mut self, now: Instant) -> usize {
         let mut batch = ReceiveBatch {
             now,
             endpoint: &mut self.endpoint,
@@ -55,7 +45,6 @@ impl<C: Consumer> Engine<C> {
             gids: &self.gids,
             drops: &mut self.drops,
             pauses: &mut self.pauses,
-            has_joined_ack: false,
         };
         let mut received = 0;
         let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
@@ -78,11 +67,10 @@ impl<C: Consumer> Engine<C> {
                 received += 1;
             }
         }
-        let has_joined_ack = batch.has_joined_ack;
         if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LOOPBACK_QUEUE);
         }
-        ReceivedFrames { count: received, has_joined_ack }
+        received
     }
 }
 
@@ -94,8 +82,6 @@ pub(super) struct ReceiveBatch<'a, O: Observer, M: Memory> {
     gids: &'a GidTable,
     drops: &'a mut BTreeMap<&'static str, u64>,
     pauses: &'a mut LinkPauses,
-    /// As in [`ReceivedFrames`].
-    has_joined_ack: bool,
 }
 
 impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
@@ -157,11 +143,6 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
             roce_io::prefetch(payload.get(next..end).unwrap_or(&[]));
             self.packet(packet);
         }
-        // It is the last segment, and the first byte of its BTH is the opcode.
-        let last = payload.len().saturating_sub(1) / segment_len.max(1) * segment_len;
-        let last_opcode = payload.get(last);
-        self.has_joined_ack |=
-            last_opcode.is_some_and(|it| Opcode(*it) == opcode::RC_ACKNOWLEDGE.code());
     }
 
     #[inline(always)]

@@ -48,8 +48,6 @@ impl Cause {
 pub(crate) struct Arrivals {
     /// Frames.
     pub(crate) frames: usize,
-    /// An ACK has come in the frame of a message.
-    pub(crate) has_joined_ack: bool,
     /// Messages that require an ACK.
     pub(crate) messages: usize,
     /// None of them has used up a receive.
@@ -138,7 +136,7 @@ impl RoundPolicy {
     /// Decides what the rest of a round holds, after frames were received.
     #[inline]
     pub(crate) fn decide(&mut self, now: Instant, cause: Cause, arrivals: Arrivals) -> Holds {
-        let Arrivals { frames, messages, are_silent, queue_pair, .. } = arrivals;
+        let Arrivals { frames, messages, are_silent, queue_pair, poller_may_sleep } = arrivals;
         let has_arrived = messages > 0;
         if has_arrived && are_silent {
             self.silent_reply.on_arrival(now, queue_pair);
@@ -146,17 +144,12 @@ impl RoundPolicy {
         // So many frames come from a peer that sends in bulk.
         let is_bulk = frames > MAX_AWAITED_FRAMES;
         let received = match frames {
-            _ if has_arrived => {
-                let has_responses = frames > messages || arrivals.has_joined_ack;
-                Received::Messages { has_responses, are_silent }
-            }
+            _ if has_arrived => Received::Messages { has_responses: frames > messages, are_silent },
             0 => Received::Nothing,
             _ => Received::Responses,
         };
         let holds_acks = match cause {
-            Cause::Poll => {
-                !is_bulk && self.delayed_ack.on_poll(now, received, arrivals.poller_may_sleep)
-            }
+            Cause::Poll => !is_bulk && self.delayed_ack.on_poll(now, received, poller_may_sleep),
             Cause::DriverThread => {
                 !is_bulk
                     && self.delayed_ack.on_driver_round(now, received, self.may_delay)
@@ -268,7 +261,6 @@ mod tests {
                 let frames = messages + dice.random_range(0..3);
                 let arrivals = Arrivals {
                     frames,
-                    has_joined_ack: dice.random_bool(0.2),
                     messages,
                     are_silent: dice.random_bool(0.5),
                     queue_pair: None,

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 use roce_transport::Instant;
-use roce_wire::opcode;
+use roce_wire::{Opcode, opcode};
 
 /// Bytes of the headers in front of the first BTH of a frame: Ethernet, IPv4, UDP.
 const OUTER_LEN: usize = 42;
@@ -143,9 +143,12 @@ impl Wire {
         let bytes = self.buffer[..outgoing.len].to_vec();
         let arrival = self.clock.now() + LATENCY;
         if let Some(segment_len) = outgoing.segment_len {
-            let last = bytes[OUTER_LEN..].chunks(segment_len).next_back();
-            let is_ack = last.is_some_and(|it| it[0] == opcode::RC_ACKNOWLEDGE.code().0);
-            lock(&self.faults).joined_acks += u64::from(is_ack);
+            let mut packets = bytes[OUTER_LEN..].chunks(segment_len).map(|it| Opcode(it[0]));
+            // Trains of responses end with an ACK, too.
+            let is_request =
+                packets.next().and_then(Opcode::info).is_some_and(|it| it.is_request());
+            let is_ack = packets.next_back() == Some(opcode::RC_ACKNOWLEDGE.code());
+            lock(&self.faults).joined_acks += u64::from(is_request && is_ack);
         }
         Some(Frame { arrival, bytes, segment_len: outgoing.segment_len })
     }
