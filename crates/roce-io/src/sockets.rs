@@ -82,8 +82,39 @@ pub fn namespace_of(socket: impl AsFd) -> Option<u64> {
 
 /// Returns true if a datagram socket is bound to an abstract name of this thread's network namespace.
 pub fn is_abstract_bound(name: &str) -> bool {
-    let connect = || open(Domain::UNIX, Type::DGRAM, None)?.connect(&abstract_address(name)?);
-    connect().is_ok()
+    NameLookup::default().is_bound(name)
+}
+
+/// Looks up abstract names of one network namespace, many of them with one socket.
+///
+/// ```
+/// use roce_io::sockets::{self, NameLookup};
+///
+/// let name = format!("roce-io/lookup/{}", std::process::id());
+/// let mut lookup = NameLookup::default();
+/// assert!(!lookup.is_bound(&name));
+/// let _socket = sockets::bind_abstract(&name)?;
+/// assert!(lookup.is_bound(&name));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct NameLookup {
+    /// Not connected.
+    socket: Option<Socket>,
+}
+
+impl NameLookup {
+    /// Returns true if a datagram socket is bound to the name, in the network namespace of the thread that
+    /// asked first.
+    pub fn is_bound(&mut self, name: &str) -> bool {
+        let kept = self.socket.take();
+        let made = kept.map_or_else(|| open(Domain::UNIX, Type::DGRAM, None), Ok);
+        let (Ok(socket), Ok(address)) = (made, abstract_address(name)) else { return false };
+        let is_bound = socket.connect(&address).is_ok();
+        // A connected socket is not kept: it would receive what the other sends to it.
+        self.socket = (!is_bound).then_some(socket);
+        is_bound
+    }
 }
 
 fn abstract_address(name: &str) -> io::Result<SockAddr> {
@@ -92,6 +123,7 @@ fn abstract_address(name: &str) -> io::Result<SockAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::linux::net::SocketAddrExt;
 
     use super::*;
@@ -119,6 +151,21 @@ mod tests {
     fn a_name_that_is_too_long_is_refused() {
         assert!(bind_abstract(&"x".repeat(200)).is_err());
         assert!(!is_abstract_bound(&"x".repeat(200)));
+    }
+
+    #[test]
+    fn names_are_looked_up_with_one_socket_until_one_is_bound() {
+        let name = format!("roce-io/sockets/lookup/{}", std::process::id());
+        let mut lookup = NameLookup::default();
+        let descriptor = |lookup: &NameLookup| lookup.socket.as_ref().map(AsRawFd::as_raw_fd);
+        assert!(!lookup.is_bound(&name));
+        let first = descriptor(&lookup);
+        assert!(first.is_some() && !lookup.is_bound(&name[1..]));
+        assert_eq!(descriptor(&lookup), first);
+        let bound = bind_abstract(&name).unwrap();
+        assert!(lookup.is_bound(&name) && lookup.is_bound(&name));
+        drop(bound);
+        assert!(!lookup.is_bound(&name));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rand::Rng;
-use roce_io::sockets::{bind_abstract, is_abstract_bound};
+use roce_io::sockets::{NameLookup, bind_abstract, is_abstract_bound};
 use roce_wire::management::PortSpace;
 
 use super::address;
@@ -150,10 +150,15 @@ pub(super) fn automatic_port() -> u16 {
 }
 
 /// Returns true if an identifier of this network namespace has a port of an address.
-pub(super) fn is_claimed(space: PortSpace, port: u16, address: IpAddr) -> bool {
+pub(super) fn is_claimed(
+    lookup: &mut NameLookup,
+    space: PortSpace,
+    port: u16,
+    address: IpAddr,
+) -> bool {
     let scope = Scope::One(address);
     let mut all = scope.overlapping(&[]).into_iter().chain([scope]);
-    all.any(|scope| is_abstract_bound(&scope.name(space, port)))
+    all.any(|scope| lookup.is_bound(&scope.name(space, port)))
 }
 
 #[cfg(test)]
