@@ -52,6 +52,16 @@ impl RawSender {
         Self { port, outer }
     }
 
+    /// Returns the station that frames go to: at first `eth0` of the second host.
+    pub fn station(&self) -> MacAddr {
+        self.outer.destination_mac
+    }
+
+    /// Sends to another station from now on, which need not exist.
+    pub fn set_station(&mut self, station: MacAddr) {
+        self.outer.destination_mac = station;
+    }
+
     /// Returns a whole frame with a right ICRC.
     ///
     /// # Panics
