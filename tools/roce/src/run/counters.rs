@@ -63,7 +63,9 @@ pub(crate) fn print(totals: &[(String, CounterTotals)], rank: Option<u32>) {
     let prefix = rank.map(|rank| format!("[{rank}] ")).unwrap_or_default();
     for (device, totals) in totals {
         for (name, count) in totals.iter().filter(|(_, count)| *count > 0) {
-            eprintln!("{prefix}{device} {name:32} {count:>12}");
+            // Each line in one write: all ranks of a host may have one standard error.
+            let line = format!("{prefix}{device} {name:32} {count:>12}\n");
+            eprint!("{line}");
         }
     }
 }
