@@ -23,8 +23,9 @@ use serde_json::{Value, json};
 use super::crc_tables::CrcTables;
 use super::frame::{
     self, Addresses, BTH_LEN, Covered, ICRC_LEN, IP_UDP_LEN, OUTER_LEN, PACKET_OVERHEAD,
+    TRAIN_BUFFER_LEN, TRAIN_START,
 };
-use super::port::{self, Port};
+use super::port::Port;
 use super::sys::{Frame, Memory, VIRTIO_LEN, prefetch, prefetch_to_write};
 use crate::control_channel::ControlChannel;
 use crate::measurement_interval::Interval;
@@ -153,7 +154,7 @@ impl Rank {
             value.copy_from_slice(&Self::value(number, index).to_le_bytes());
         }
         let output = Memory::new(settings.size, true);
-        let trains = Memory::new(BATCH * BUFFER_LEN, true);
+        let trains = Memory::new(BATCH * TRAIN_BUFFER_LEN, true);
         let half = (settings.size / 2 / PAYLOAD).div_ceil(TRAIN) as u64;
         Ok(Self {
             number,
@@ -191,7 +192,8 @@ impl Rank {
             count += 1;
         }
         if count > 0 {
-            self.hand_over(port, &lens[..count])?;
+            let buffers = self.trains.chunks_exact(TRAIN_BUFFER_LEN).zip(&lens[..count]);
+            port.send_all(buffers.map(|(buffer, len)| &buffer[TRAIN_START..][..VIRTIO_LEN + len]))?;
         }
         let mut outcome = Ok(());
         let has_come = port.ring.take(|frame| outcome = self.take(frame));
@@ -235,7 +237,7 @@ impl Rank {
         prefetch(&from[next]);
         let payload = &from[place];
         let len = payload.len() / PAYLOAD * PACKET_LEN;
-        let buffer = &mut self.trains[buffer * BUFFER_LEN + START..];
+        let buffer = &mut self.trains[buffer * TRAIN_BUFFER_LEN + TRAIN_START..];
         let (virtio, buffer) = buffer.split_at_mut(VIRTIO_LEN);
         virtio.copy_from_slice(&frame::virtio(Some(PACKET_LEN).filter(|_| len > PACKET_LEN)));
         let outer = self.addresses.outer(0, len);
@@ -253,20 +255,6 @@ impl Rank {
             }
         }
         OUTER_LEN + len
-    }
-
-    fn hand_over(&self, port: &Port, lens: &[usize]) -> Result<(), Failure> {
-        let buffers = self.trains.chunks_exact(BUFFER_LEN).zip(lens);
-        let frames = buffers.map(|(buffer, len)| &buffer[START..START + VIRTIO_LEN + len]);
-        let (mut sent, started) = (0, Instant::now());
-        while sent < lens.len() {
-            match port.socket.send_many(frames.clone().skip(sent)) {
-                Ok(count) => sent += count,
-                Err(error) if port::is_passing(&error) && started.elapsed() < SEND_TIMEOUT => {}
-                Err(error) => return Err(Failure::doing("sending trains")(error)),
-            }
-        }
-        Ok(())
     }
 
     /// Checks a train, copies it out of the ring, and adds it to the input where that is what it is for.
@@ -337,9 +325,5 @@ const BATCH: usize = 2;
 const MAX_AHEAD: u64 = 32;
 const RING_SLOTS: usize = 64;
 const MAX_SIZE: usize = 1 << 30;
-/// As in `gso::sender`: the payload of a train is aligned to 64 bytes.
-const START: usize = 128 - VIRTIO_LEN - OUTER_LEN - BTH_LEN;
-const BUFFER_LEN: usize = 66 << 10;
 const IDLE_STEPS_PER_CHECK: u32 = 100_000;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -152,6 +152,12 @@ impl<'t> Covered<'t> {
     }
 }
 
+/// Where a train's virtio header starts in its buffer: the payload behind it and the headers of 54 bytes is
+/// then aligned to 64.
+pub(crate) const TRAIN_START: usize = 128 - super::sys::VIRTIO_LEN - OUTER_LEN - BTH_LEN;
+/// Bytes of a train's buffer.
+pub(crate) const TRAIN_BUFFER_LEN: usize = 66 << 10;
+
 /// The virtio header of a frame: a train of packets of `segment_len` UDP payload bytes, or (as
 /// `None`) a single packet.
 pub(crate) fn virtio(segment_len: Option<usize>) -> [u8; super::sys::VIRTIO_LEN] {

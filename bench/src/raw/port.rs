@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use super::frame::{self, Addresses, ROCE_PORT};
 use super::sys::{self, Interface, PacketSocket, Ring};
@@ -55,7 +56,33 @@ impl Port {
             destination: peer.octets(),
         })
     }
+
+    /// Sends frames, and waits where the interface takes none for a moment.
+    pub(crate) fn send_all<'a>(
+        &self,
+        frames: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    ) -> Result<(), Failure> {
+        let (mut sent, mut refused_since) = (0, None);
+        while sent < frames.len() {
+            match self.socket.send_many(frames.clone().skip(sent)) {
+                Ok(count) => (sent, refused_since) = (sent + count, None),
+                // A full queue, or a carrier that is not there yet.
+                Err(error) if is_passing(&error) => {
+                    let since: Instant = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > SEND_TIMEOUT {
+                        return Err(Failure::doing("sending (is the link up at both ends?)")(
+                            error,
+                        ));
+                    }
+                }
+                Err(error) => return Err(Failure::doing("sending trains")(error)),
+            }
+        }
+        Ok(())
+    }
 }
+
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The MAC address of a neighbour that this host has just spoken with.
 fn neighbour(address: Ipv4Addr) -> Result<[u8; 6], Failure> {

@@ -6,8 +6,10 @@ use super::Settings;
 use crate::control_channel::ControlChannel;
 use crate::program::{Failure, WARM_UP};
 use crate::raw::crc_tables::CrcTables;
-use crate::raw::frame::{self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
-use crate::raw::port::{self, Port};
+use crate::raw::frame::{
+    self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN, TRAIN_BUFFER_LEN, TRAIN_START,
+};
+use crate::raw::port::Port;
 use crate::raw::sys::{Memory, VIRTIO_LEN, prefetch};
 
 /// Sends for as long as the receiver measures and a little longer; returns how many packets.
@@ -24,7 +26,7 @@ pub(super) fn send(
     let mut sent = 0;
     while started.elapsed() < long {
         staging.fill(memory, settings);
-        hand_over(port, &staging)?;
+        port.send_all(staging.frames())?;
         sent += (settings.batch * settings.train) as u64;
         if looked.elapsed() > CHECK_INTERVAL {
             looked = Instant::now();
@@ -40,24 +42,6 @@ pub(super) fn send(
     Ok(sent)
 }
 
-fn hand_over(port: &Port, staging: &Staging) -> Result<(), Failure> {
-    let (mut sent, mut refused_since) = (0, None);
-    while sent < staging.count() {
-        match port.socket.send_many(staging.frames().skip(sent)) {
-            Ok(count) => (sent, refused_since) = (sent + count, None),
-            // A full queue, or a carrier that is not there yet.
-            Err(error) if port::is_passing(&error) => {
-                let since: Instant = *refused_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > SEND_TIMEOUT {
-                    return Err(Failure::doing("sending (is the link up at both ends?)")(error));
-                }
-            }
-            Err(error) => return Err(Failure::doing("sending trains")(error)),
-        }
-    }
-    Ok(())
-}
-
 /// Buffers of one train each, the first byte of a payload on a cache line of its own.
 struct Staging {
     memory: Memory,
@@ -70,22 +54,20 @@ struct Staging {
 
 impl Staging {
     fn new(settings: &Settings, addresses: Addresses) -> Self {
-        let mut memory = Memory::new(settings.batch * BUFFER_LEN, true);
+        let mut memory = Memory::new(settings.batch * TRAIN_BUFFER_LEN, true);
         let virtio = frame::virtio(Some(settings.packet_len()).filter(|_| settings.train > 1));
-        for buffer in memory.chunks_exact_mut(BUFFER_LEN) {
-            buffer[START..START + VIRTIO_LEN].copy_from_slice(&virtio);
+        for buffer in memory.chunks_exact_mut(TRAIN_BUFFER_LEN) {
+            buffer[TRAIN_START..TRAIN_START + VIRTIO_LEN].copy_from_slice(&virtio);
         }
         let len = VIRTIO_LEN + OUTER_LEN + settings.train * settings.packet_len();
         let tables = settings.icrc_tables.then(CrcTables::new);
         Self { memory, len, addresses, psn: 0, identification: 0, tables }
     }
 
-    fn count(&self) -> usize {
-        self.memory.len() / BUFFER_LEN
-    }
-
-    fn frames(&self) -> impl Iterator<Item = &[u8]> {
-        self.memory.chunks_exact(BUFFER_LEN).map(|buffer| &buffer[START..START + self.len])
+    fn frames(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+        self.memory
+            .chunks_exact(TRAIN_BUFFER_LEN)
+            .map(|buffer| &buffer[TRAIN_START..TRAIN_START + self.len])
     }
 
     /// Writes the next trains into all buffers.
@@ -93,8 +75,8 @@ impl Staging {
         let packet_len = settings.packet_len();
         let payload_len = settings.payload;
         let bytes = settings.train * packet_len;
-        for buffer in self.memory.chunks_exact_mut(BUFFER_LEN) {
-            let frame = &mut buffer[START + VIRTIO_LEN..START + self.len];
+        for buffer in self.memory.chunks_exact_mut(TRAIN_BUFFER_LEN) {
+            let frame = &mut buffer[TRAIN_START + VIRTIO_LEN..TRAIN_START + self.len];
             let outer = self.addresses.outer(self.identification, bytes);
             frame[..OUTER_LEN].copy_from_slice(&outer);
             let mut covered = Covered::new(&outer, packet_len, self.tables.as_ref());
@@ -126,11 +108,6 @@ impl Staging {
     }
 }
 
-/// Where a frame's virtio header starts in its buffer: the payload behind it and the headers of
-/// 54 bytes is then aligned to 64.
-const START: usize = 128 - VIRTIO_LEN - OUTER_LEN - BTH_LEN;
-const BUFFER_LEN: usize = 66 << 10;
 /// The sender goes on this much longer, in seconds, than the receiver measures.
 const MARGIN: f64 = 0.2;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     vec![
         one_float(),
         benchmark("allreduce-256k-2", 256 << 10, (2, InTurn), 1.0),
-        beside_raw(benchmark("allreduce-1m-2", 1 << 20, (2, InTurn), 1.0), 1 << 20),
-        beside_raw(benchmark("allreduce-4m-2", 4 << 20, (2, InTurn), 1.0), 4 << 20),
+        beside_raw("allreduce-1m-2", 1 << 20),
+        beside_raw("allreduce-4m-2", 4 << 20),
         benchmark("allreduce-64m-2", 64 << 20, (2, InTurn), 1.0),
         benchmark("allreduce-64m-3", 64 << 20, (3, Free), 1.3),
         by_size(config),
@@ -69,8 +69,9 @@ fn benchmark(
     }
 }
 
-/// The same beside the trains alone.
-fn beside_raw(mut benchmark: Benchmark, bytes: u64) -> Benchmark {
+/// Two ranks, beside the trains alone, too.
+fn beside_raw(name: &'static str, bytes: u64) -> Benchmark {
+    let mut benchmark = benchmark(name, bytes, (2, InTurn), 1.0);
     benchmark.candidates.push(raw::exchange("raw", bytes));
     let ratio = Comparison::beside("roce", Figure::BusGbytes, "raw").at_least(LEAST_OF_RAW);
     benchmark.comparisons.push(ratio);
