@@ -8,6 +8,9 @@ use super::doorbell::Check;
 
 /// Time after an inline round for which the driver thread expects another one.
 pub const INLINE_RECENT: Duration = Duration::from_micros(300);
+/// Time after an inline round for which a thread that runs a round now is taken for an application that polls, and
+/// posts long messages. The driver thread would wait for the end of that round, and take turns with it.
+const MAX_ROUND: Duration = Duration::from_millis(5);
 /// Shortest time for which the driver thread leaves the engine to an application that polls.
 pub const MIN_RECHECK: Duration = Duration::from_millis(1);
 /// Longest such time: it doubles as long as the application polls on. A check costs some 10 µs of
@@ -37,6 +40,8 @@ pub struct Situation {
     pub now: Instant,
     /// The last inline round, if there was any.
     pub last_inline: Option<Instant>,
+    /// Another thread runs a round at this moment.
+    pub is_in_round: bool,
     /// A caller is in `wait`.
     pub is_waited_on: bool,
     /// A caller may sleep on a channel's descriptor, since the last of those queues was armed or
@@ -140,7 +145,8 @@ impl DriverThreadPolicy {
         if self.watches > 0 {
             return Decision::Drive;
         }
-        let is_polled = |last| seen.now.saturating_since(last) < INLINE_RECENT;
+        let recent = if seen.is_in_round { MAX_ROUND } else { INLINE_RECENT };
+        let is_polled = |last| seen.now.saturating_since(last) < recent;
         if !seen.last_inline.is_some_and(is_polled) {
             return Decision::Drive;
         }
@@ -215,6 +221,7 @@ mod tests {
             let seen = Situation {
                 now: at(0),
                 last_inline: None,
+                is_in_round: false,
                 is_waited_on: false,
                 relied_on_since: None,
                 held: Check::Nothing,
@@ -255,6 +262,20 @@ mod tests {
         }
         assert!(worst <= bound, "{worst:?}");
         assert!(worst > MAX_RECHECK, "the script never reaches the longest sleep: {worst:?}");
+    }
+
+    #[test]
+    fn the_engine_is_left_to_a_long_round_of_an_application_that_has_polled_shortly_before() {
+        let mut script = Script::new();
+        assert_eq!(script.decide(at(1000), at(600)), Decision::Drive, "no poll, and no round");
+        script.seen.is_in_round = true;
+        assert!(matches!(script.decide(at(1000), at(600)), Decision::Sleep(_)));
+        assert!(matches!(script.decide(at(3000), at(600)), Decision::Sleep(_)));
+        assert_eq!(script.decide(at(9000), at(600)), Decision::Drive, "it posts and never polls");
+        script.seen.last_inline = None;
+        assert_eq!(script.thread.decide(&script.seen), Decision::Drive, "it has never polled");
+        script.seen.relied_on_since = Some(at(50));
+        assert_eq!(script.decide(at(1000), at(600)), Decision::Drive, "a caller sleeps");
     }
 
     #[test]

@@ -303,6 +303,7 @@ impl Driver {
         let seen = Situation {
             now,
             last_inline: self.inline_at,
+            is_in_round: false,
             is_waited_on,
             relied_on_since: self.relied_on_since(),
             held,

@@ -11,7 +11,7 @@
 //!
 //! | the application | drives | the driver thread |
 //! |---|---|---|
-//! | polls | each poll of an empty queue, one round | sleeps 1 to 4 ms at a time, without the devices; drives 300 µs after the last poll, or at the end of that sleep |
+//! | polls | each poll of an empty queue, one round | sleeps 1 to 4 ms at a time, without the devices; drives 300 µs after the last poll (5 ms while a thread is in a round, as one that posts long messages), or at the end of that sleep |
 //! | polls for its requests, and waits for messages by reading its memory | as where it polls | as where it polls, until frames have waited in such a sleep; then sleeps on the devices' descriptors for some 16 wakes, twice as many each time |
 //! | is in `CompletionChannel::wait` | the caller | sleeps up to 100 ms; drives a timer that is 1 ms late, and a backlog that the caller cannot see |
 //! | arms a queue and may sleep on the descriptor, or awaits it | the driver thread | sleeps on the devices' descriptors; arming wakes it from any other sleep |

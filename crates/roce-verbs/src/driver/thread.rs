@@ -46,6 +46,7 @@ impl Shard {
     fn situation(&self) -> Situation {
         let last_inline = self.inline_at.load(Ordering::Relaxed);
         // Before this thread takes the lock itself.
+        let is_in_round = self.engine.is_locked();
         let held = self.check_held(self.now());
         let is_waited_on = self.waiters.load(Ordering::SeqCst) > 0;
         let engine = is_waited_on.then(|| self.lock());
@@ -53,6 +54,7 @@ impl Shard {
         Situation {
             now,
             last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
+            is_in_round,
             is_waited_on,
             held,
             relied_on_since: self.relied_on_since(now),
