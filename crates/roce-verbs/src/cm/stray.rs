@@ -50,10 +50,9 @@ impl Strays {
     }
 
     fn has_listener(&mut self, service: ServiceId, addresses: DatagramAddresses) -> bool {
-        let claimed = service.port().map(|(space, port)| {
+        service.port().is_some_and(|(space, port)| {
             port_claim::is_claimed(&mut self.lookup, space, port, addresses.local)
-        });
-        claimed.unwrap_or_default()
+        })
     }
 
     fn has_owner(&mut self, id: CommunicationId) -> bool {
