@@ -15,11 +15,11 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use libc::ssize_t;
 
 use super::next_function;
+use crate::mark::Mark;
 use crate::next::Found;
 use crate::view::set_errno;
 
@@ -29,9 +29,8 @@ const PATH: &CStr = c"/dev/infiniband/rdma_cm";
 /// Descriptor numbers that may be channels; an opening that gets a greater one fails.
 const MAX_DESCRIPTORS: usize = 65_536;
 
-/// A mark for each descriptor number: 0 if it is no channel, else how often it became one, except
-/// 0. It stays where the program replaces the channel without `close`.
-static MARKS: [AtomicU8; MAX_DESCRIPTORS] = [const { AtomicU8::new(0) }; MAX_DESCRIPTORS];
+/// A mark for each descriptor number. It stays where the program replaces the channel without `close`.
+static MARKS: [Mark; MAX_DESCRIPTORS] = [const { Mark::new() }; MAX_DESCRIPTORS];
 
 /// What the library returns for a descriptor that is no channel of this process.
 const FOREIGN: c_int = -2;
@@ -67,14 +66,14 @@ extern "C" fn look_up() {
 static LOOK_UP: extern "C" fn() = look_up;
 
 /// Returns the mark of a descriptor number.
-fn mark_of(fd: c_int) -> Option<&'static AtomicU8> {
+fn mark_of(fd: c_int) -> Option<&'static Mark> {
     MARKS.get(usize::try_from(fd).ok()?)
 }
 
 /// Returns true if the number may be that of a channel. Costs one load.
 #[inline]
 fn may_be_channel(fd: c_int) -> bool {
-    mark_of(fd).is_some_and(|mark| mark.load(Ordering::Relaxed) != 0)
+    mark_of(fd).and_then(Mark::seen).is_some()
 }
 
 /// Returns true if a descriptor is a channel of this process.
@@ -101,10 +100,7 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int) -> Option<c_int> {
     // SAFETY: takes any flags.
     let fd = unsafe { open(flags) };
     match mark_of(fd) {
-        Some(mark) => {
-            let next = |mark: u8| Some(mark.wrapping_add(1).max(1));
-            let _always = mark.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        }
+        Some(mark) => mark.set(),
         None if fd >= 0 => {
             let address = CLOSE.address();
             // SAFETY: as in `is_channel`.
@@ -154,17 +150,16 @@ pub(crate) unsafe extern "C-unwind" fn write(
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    let mark = mark_of(fd).map(|mark| (mark, mark.load(Ordering::Relaxed)));
+    let mark = mark_of(fd).and_then(|mark| Some((mark, mark.seen()?)));
     // A child that shares this memory, after `vfork`, leaves the mark to its parent.
-    if let Some((mark, seen)) = mark.filter(|(_, seen)| *seen != 0 && is_channel(fd)) {
+    if let Some((mark, seen)) = mark.filter(|_| is_channel(fd)) {
         // SAFETY: as in `is_channel`.
         let close = unsafe { transmute::<*mut c_void, Option<OnDescriptor>>(CLOSE.address()) };
         if let Some(close) = close {
             // SAFETY: the caller's promise.
             let result = unsafe { close(fd) };
             if result != FOREIGN {
-                // Another thread may have opened a channel with this number meanwhile.
-                let _other = mark.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed);
+                mark.clear(seen);
                 return result;
             }
         }
