@@ -478,6 +478,9 @@ fn stop_all(limit: Duration) {
 /// peer still writes into. Only their own calls run rounds, those that wait for events included: a
 /// thread that sleeps in one is woken, and drives the device from then on.
 extern "C" fn stop_at_exit() {
+    if !exit::is_of_this_process() {
+        return;
+    }
     // A panic must not abort a process that exits. The runtime prints it.
     let _outcome = std::panic::catch_unwind(|| stop_all(roce_engine::policy::MAX_EXIT_WAIT));
 }

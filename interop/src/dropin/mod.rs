@@ -22,6 +22,7 @@ pub mod qemu;
 mod qperf;
 mod rdmacm_utils;
 mod rsockets;
+mod ruby;
 pub mod rxe;
 mod ucx;
 
@@ -47,6 +48,7 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("DAPL", dapl::PROGRAMS),
         ("fio", fio::PROGRAMS),
         ("tgt and libiscsi", iscsi::PROGRAMS),
+        ("Ruby", ruby::PROGRAMS),
     ];
     groups
         .into_iter()

@@ -53,6 +53,7 @@ void signals_handler_before(void);
 void signals_handler_after(void);
 void signals_handler_of_other_calls(void);
 void signals_blocked(void);
+void signals_in_a_vforked_child(void);
 void paging_on_demand(void);
 void paging_implicit(void);
 void paging_advice(void);

@@ -73,6 +73,7 @@ static const struct scenario scenarios[] = {
 	{"signals-handler-after", signals_handler_after},
 	{"signals-handler-of-other-calls", signals_handler_of_other_calls},
 	{"signals-blocked", signals_blocked},
+	{"signals-in-a-vforked-child", signals_in_a_vforked_child},
 	{"paging-on-demand", paging_on_demand},
 	{"paging-implicit", paging_implicit},
 	{"paging-advice", paging_advice},

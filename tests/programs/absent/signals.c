@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -249,6 +250,111 @@ void signals_handler_of_other_calls(void)
 	run_operations(UNMAPPED);
 	check_ended_by(nothing, kill_itself, 0);
 	check_ended_by(nothing, touch_behind_a_file, SIGBUS);
+	close_endpoint(&endpoint);
+}
+
+static void leave(int signal)
+{
+	(void)signal;
+	_exit(7);
+}
+
+/* What programs do in a child after vfork before they call exec. Returns true if each call returns the action
+ * that was the child's before. */
+static int reset_actions(void)
+{
+	struct sigaction old, action = {.sa_handler = SIG_DFL};
+	return sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_sigaction == on_info &&
+	       sigaction(SIGSEGV, &action, &old) == 0 && old.sa_sigaction == on_info &&
+	       sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL &&
+	       signal(SIGBUS, SIG_IGN) == (sighandler_t)(uintptr_t)on_info &&
+	       signal(SIGBUS, SIG_DFL) == SIG_IGN;
+}
+
+/* Runs a child that has the memory of this process. Returns its status. */
+static int run_vforked(void (*child_does)(void))
+{
+	int status;
+	pid_t child = vfork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		child_does();
+		_exit(0);
+	}
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static void reset_and_leave(void)
+{
+	_exit(reset_actions() ? 7 : 1);
+}
+
+static void reset_and_send(void)
+{
+	reset_actions();
+	send_itself();
+}
+
+static void exit_by_mistake(void)
+{
+	exit(7);
+}
+
+static int threads(void)
+{
+	struct stat status;
+	CHECK_EQ(stat("/proc/self/task", &status), 0);
+	return status.st_nlink;
+}
+
+static void check_vforked(int flags)
+{
+	struct sigaction old;
+	install(flags);
+	int status = run_vforked(reset_and_leave);
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 7);
+	CHECK_EQ(WTERMSIG(run_vforked(reset_and_send)), SIGSEGV);
+	int before = threads();
+	CHECK_EQ(WEXITSTATUS(run_vforked(exit_by_mistake)), 7);
+	CHECK_EQ(threads(), before);
+	/* The parent's actions are as they were. */
+	CHECK_EQ(sigaction(SIGSEGV, NULL, &old), 0);
+	CHECK(old.sa_sigaction == on_info);
+	check_handler(flags);
+	run_operations(UNMAPPED);
+	CHECK_EQ(calls, 0);
+}
+
+/* A child after vfork has the memory of its parent, and actions of its own. */
+void signals_in_a_vforked_child(void)
+{
+	struct sigaction once = {.sa_handler = leave, .sa_flags = SA_RESETHAND}, old;
+	struct endpoint endpoint;
+	prepare();
+	open_endpoint(&endpoint, MESSAGE, 16);
+	check_vforked(SA_SIGINFO | SA_ONSTACK);
+	/* A handler that a child has used up is there in its parent. */
+	CHECK_EQ(sigaction(SIGSEGV, &once, NULL), 0);
+	int status = run_vforked(send_itself);
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 7);
+	CHECK_EQ(sigaction(SIGSEGV, NULL, &old), 0);
+	CHECK(old.sa_handler == leave);
+	/* A child after fork has actions of its own, and so have its children. */
+	fflush(stdout);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		install(SA_SIGINFO);
+		CHECK_EQ(WEXITSTATUS(run_vforked(reset_and_leave)), 7);
+		check_handler(SA_SIGINFO);
+		_exit(0);
+	}
+	expect_success_of(child);
+	CHECK_EQ(sigaction(SIGSEGV, NULL, &old), 0);
+	CHECK(old.sa_handler == leave);
 	close_endpoint(&endpoint);
 }
 

@@ -143,6 +143,7 @@ pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("fio"), "fio"),
     (Program("tgtadm"), "tgt"),
     (Program("iscsi-test-cu"), "libiscsi-bin"),
+    (Program("ruby"), "ruby"),
 ];
 
 /// Debian packages of what lays out and packs an installation.

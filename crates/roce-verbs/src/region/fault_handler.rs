@@ -17,6 +17,12 @@
 //! this handler in front. Without it, a fault in a copy reaches the program's handler, unless that calls
 //! the one before it, as well-behaved ones do.
 //!
+//! # Children
+//!
+//! A child has actions of its own in the kernel. After `fork` it has a copy of what this module remembers,
+//! too. After `vfork` it has its parent's memory, which stays as it is: the child's calls change the
+//! kernel's action alone, and the answer says what the program would have got without this handler.
+//!
 //! # What the kernel does not deliver
 //!
 //! A fault in a thread that blocks its signal ends the process, whatever handler there is. So the threads
@@ -65,7 +71,7 @@ mod handler {
     use core::ffi::{c_int, c_void};
     use core::mem::{MaybeUninit, transmute};
     use core::ptr;
-    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
     use super::super::guarded;
     use super::super::program_action::{Action, ProgramAction, Writing};
@@ -86,6 +92,9 @@ mod handler {
     /// The [`SigactionFn`] that changes the kernel's action, as a number; 0 for the C library's.
     static REAL: AtomicUsize = AtomicUsize::new(0);
 
+    /// The process whose actions [`PROGRAM`] has; 0 for none.
+    static OWNER: AtomicI32 = AtomicI32::new(0);
+
     /// Flags of the program's action that the kernel carries out.
     const KERNEL_FLAGS: c_int = libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
 
@@ -99,6 +108,10 @@ mod handler {
         if IS_INSTALLED.load(Ordering::Acquire) {
             return;
         }
+        own_actions();
+        // SAFETY: the handler only asks for a number and stores it. A refusal (no memory) leaves children
+        // to the kernel's actions alone.
+        unsafe { libc::pthread_atfork(None, None, Some(own_actions)) };
         // Calls of other threads wait for `writing` from here on.
         // SAFETY: the name ends with a zero; a function of this name has this type.
         unsafe {
@@ -123,6 +136,18 @@ mod handler {
         IS_INSTALLED.store(true, Ordering::Release);
     }
 
+    /// Makes the calling process the owner of [`PROGRAM`].
+    extern "C" fn own_actions() {
+        // SAFETY: has no requirement.
+        OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    }
+
+    /// Returns true in the process whose actions [`PROGRAM`] has, and false in a child after `vfork`.
+    fn owns_actions() -> bool {
+        // SAFETY: has no requirement.
+        OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }
+    }
+
     fn real() -> SigactionFn {
         match REAL.load(Ordering::Acquire) {
             0 => libc::sigaction,
@@ -138,11 +163,17 @@ mod handler {
             // An ignored signal interrupts no call.
             flags |= libc::SA_RESTART;
         }
-        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_fault;
-        let own = Action { handler: handler as usize, flags: flags | libc::SA_SIGINFO, ..program };
+        let handler = handler_address();
+        let own = Action { handler, flags: flags | libc::SA_SIGINFO, ..program };
         let own = own.to_c();
         // SAFETY: the handler calls nothing that a handler must not call.
         unsafe { real()(signal, &raw const own, ptr::null_mut()) }
+    }
+
+    /// Returns the handler as the kernel has it.
+    fn handler_address() -> usize {
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_fault;
+        handler as usize
     }
 
     /// `sigaction` as the program sees it, for the handler's signals.
@@ -158,6 +189,10 @@ mod handler {
             // SAFETY: the caller's promise.
             return unsafe { real()(signal, new, old) };
         };
+        if !owns_actions() {
+            // SAFETY: the caller's promise.
+            return unsafe { sigaction_of_child(signal, new, old, &PROGRAM[place]) };
+        }
         // SAFETY: null, or the program's structures, which may be the same.
         let (new, old) = unsafe { (new.as_ref().map(Action::of), old.as_mut()) };
         let writing = Writing::begin();
@@ -175,6 +210,28 @@ mod handler {
             *old = before.to_c();
         }
         0
+    }
+
+    /// `sigaction` of a child that has the memory of its parent, whose action `program` is.
+    ///
+    /// # Safety
+    /// As for `sigaction`.
+    unsafe fn sigaction_of_child(
+        signal: c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+        program: &ProgramAction,
+    ) -> c_int {
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the caller's promise; the call writes the last argument.
+        let result = unsafe { real()(signal, new, before.as_mut_ptr()) };
+        // SAFETY: zeros are a valid action; null, or the program's structure.
+        let (before, old) = unsafe { (before.assume_init(), old.as_mut()) };
+        if let Some(old) = old.filter(|_| result == 0) {
+            let is_ours = before.sa_sigaction == handler_address();
+            *old = if is_ours { program.load().to_c() } else { before };
+        }
+        result
     }
 
     /// Returns true if the kernel sent the signal because of the instruction at which the thread stands.
@@ -204,8 +261,14 @@ mod handler {
             libc::SIG_IGN | libc::SIG_DFL => end_by_default(signal, info, is_synchronous),
             handler => {
                 if program.flags & libc::SA_RESETHAND != 0 {
-                    let writing = Writing::begin();
-                    PROGRAM[place].store(&writing, Action { handler: libc::SIG_DFL, ..program });
+                    let default = Action { handler: libc::SIG_DFL, ..program };
+                    if owns_actions() {
+                        PROGRAM[place].store(&Writing::begin(), default);
+                    } else {
+                        let default = default.to_c();
+                        // SAFETY: the call may be made in a handler.
+                        unsafe { real()(signal, &raw const default, ptr::null_mut()) };
+                    }
                 }
                 // SAFETY: the program has given it as a handler. One without SA_SIGINFO ignores the
                 // last two arguments, and is called with them by the kernel too.
