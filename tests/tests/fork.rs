@@ -1,9 +1,52 @@
 //! Children of a process that uses devices.
 
-use roce_test_macros::tier1;
 use std::process::Command;
 
+use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
+use roce_tests::verbs_program::{VerbsProgram, expect_success, roce_run};
+
+const BACKENDS: [&str; 2] = ["af-packet", "udp"];
+
+/// Runs `tests/programs/forks` with arguments in a private host, with each back end.
+fn run_forks(arguments: &[&str]) {
+    let program = VerbsProgram::linked_with("forks", "forks", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    for backend in BACKENDS {
+        let mut command = roce_run();
+        command.args(["--backend", backend, "--"]).arg(program.file()).args(arguments);
+        command.env("OWN_ADDRESS", "10.1.0.1");
+        expect_success(&format!("{backend} {}", arguments.join(" ")), &cable.left, command);
+    }
+}
+
+/// The table of `tests/programs/forks`: when, how and what for a child is made. `ROCE_FORK_ROUNDS` runs so many
+/// rounds of the whole table, `ROCE_FORK_SEED` begins with the same case.
+#[tier1("librdmacm-dev")]
+fn a_child_holds_and_closes_nothing_of_its_parent() {
+    let setting = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u32>().unwrap());
+    // Some 72 cases make a round.
+    let count = setting("ROCE_FORK_ROUNDS").map_or(18, |rounds| rounds * 72);
+    let seed = setting("ROCE_FORK_SEED").unwrap_or_else(|| std::process::id() % 72);
+    println!("ROCE_FORK_SEED={seed}");
+    run_forks(&["table", &count.to_string(), &seed.to_string()]);
+}
+
+#[tier1("librdmacm-dev")]
+fn a_program_that_closes_all_descriptors_keeps_those_that_it_opens_then() {
+    run_forks(&["closed-descriptors"]);
+    run_forks(&["closed-while-open"]);
+}
+
+#[tier1("librdmacm-dev")]
+fn a_process_of_one_thread_has_no_other_when_its_devices_are_closed() {
+    run_forks(&["one-thread"]);
+}
+
+#[tier1("librdmacm-dev")]
+fn requests_to_closed_ports_are_answered_when_only_a_child_of_what_answered_them_lives() {
+    run_forks(&["stray"]);
+}
 
 #[tier1]
 fn a_child_that_is_made_while_another_thread_opens_a_device_can_open_its_own() {

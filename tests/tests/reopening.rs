@@ -79,7 +79,7 @@ fn a_device_that_is_opened_again_follows_what_has_changed_at_its_interface() {
 }
 
 #[tier1]
-fn what_a_closed_device_keeps_blocks_no_other_program_and_is_gone_soon() {
+fn what_a_closed_device_keeps_blocks_no_other_program_and_needs_no_thread() {
     let cable = Cable::with_mtu(1500);
     VerbsProgram::linked("torture").run(&cable.left, "many-closed-devices");
 }

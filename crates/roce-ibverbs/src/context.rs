@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_abi::{ibv_context, verbs_context};
-use roce_verbs::{Device, EventSource};
+use roce_verbs::{Device, EventSource, Own};
 
 use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
@@ -29,7 +29,7 @@ pub(crate) struct ContextInner {
     /// The objects that may have asynchronous events.
     objects: Mutex<HashMap<EventSource, EventTarget>>,
     /// A descriptor for programs that look at `cmd_fd`: it must be one.
-    _command_fd: OwnedFd,
+    _command_fd: Own<OwnedFd>,
 }
 
 /// An object that asynchronous events name.
@@ -112,7 +112,7 @@ pub(crate) fn give(
     device: Device,
     listed: &'static ListedDevice,
     verbs: verbs_context,
-    command_fd: OwnedFd,
+    command_fd: Own<OwnedFd>,
 ) -> *mut ibv_context {
     let objects = Mutex::default();
     let inner = Arc::new(ContextInner { device, listed, objects, _command_fd: command_fd });

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use roce_abi::{VERBS_ABI_IS_EXTENDED, ibv_context};
-use roce_verbs::{Backend, Device, Error, OpenError};
+use roce_verbs::{Backend, Device, Error, OpenError, Own};
 
 use crate::cancellation::Uncancellable;
 use crate::device_list::ListedDevice;
@@ -39,8 +39,8 @@ pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_conte
             return errno::null(errno::of(&error));
         }
     };
-    let command_fd: OwnedFd = match std::fs::File::open("/dev/null") {
-        Ok(file) => file.into(),
+    let command_fd = match Own::make(|| std::fs::File::open("/dev/null")) {
+        Ok(file) => file.map(OwnedFd::from),
         Err(error) => return errno::null(error.raw_os_error().unwrap_or(libc::EMFILE)),
     };
     let async_fd = opened.event_fd().as_raw_fd();

@@ -13,12 +13,13 @@ use std::{
     time::Instant,
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Type};
 
 pub use self::config::{AfPacketConfig, ReceiveMode, probe_max_segments};
 pub use self::parked::ParkedSocket;
 pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
+use crate::sys::socket::Socket;
 use crate::{
     Filter, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},

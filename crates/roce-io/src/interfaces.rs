@@ -129,7 +129,8 @@ pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     // Any socket will do: it only selects the network namespace.
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
-    let listed = pnet_datalink::interfaces();
+    // It opens sockets, which a child would keep.
+    let listed = sys::fork::between_forks(pnet_datalink::interfaces);
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }
 

@@ -41,6 +41,7 @@ mod memory;
 mod multicast_membership;
 mod pcap_writer;
 mod port_reservation;
+pub mod process;
 mod segmenter;
 pub mod sockets;
 mod stall;

@@ -5,9 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use socket2::{Domain, InterfaceIndexOrAddress, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Type};
 
+use crate::process::Generation;
 use crate::sys;
+use crate::sys::socket::Socket;
 
 /// The memberships of one interface in multicast groups. While one exists, the kernel reports the group to
 /// the routers and switches of the link (IGMP, MLD), and the interface receives its frames.
@@ -42,8 +44,8 @@ struct Shared {
     interface: u32,
     /// Most groups at a time.
     limit: usize,
-    /// The process that has the sockets. A child has copies, by which it could leave its parent's groups.
-    process: u32,
+    /// The process that has the sockets.
+    process: Generation,
     table: Mutex<Table>,
 }
 
@@ -82,7 +84,7 @@ impl MulticastMemberships {
     }
 
     fn with_limit(interface: u32, limit: usize) -> Self {
-        let process = std::process::id();
+        let process = Generation::current();
         Self(Arc::new(Shared { interface, limit, process, table: Mutex::default() }))
     }
 
@@ -122,7 +124,7 @@ impl Shared {
 
 impl Drop for MulticastMembership {
     fn drop(&mut self) {
-        if self.shared.process != std::process::id() {
+        if !self.shared.process.is_current() {
             return;
         }
         let mut table = self.shared.table();

@@ -9,8 +9,9 @@ use std::{
 };
 
 use roce_wire::ROCE_V2_PORT;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Type};
 
+use crate::sys::socket::Socket;
 use crate::{error::PortError, filter, sys};
 
 /// Reserves a UDP port for IPv4 and IPv6, so that the kernel does not send *port unreachable* for

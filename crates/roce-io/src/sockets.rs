@@ -20,26 +20,28 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Type};
 
+use crate::process::Own;
+use crate::sys::socket::Socket;
 use crate::sys::{self, socket::open};
 
 /// Binds a UDP socket to an address of this thread's network namespace.
 ///
 /// # Errors
 /// The kernel's, such as that the address is in use.
-pub fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+pub fn bind_udp(address: SocketAddr) -> io::Result<Own<UdpSocket>> {
     let socket = open(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind(&address.into())?;
-    Ok(socket.into())
+    Ok(socket.map(Into::into))
 }
 
 /// Binds a datagram socket to an abstract name of this thread's network namespace. The name is free again
-/// when the socket, with all its copies in children, is closed.
+/// when the socket is closed.
 ///
 /// # Errors
 /// `AddrInUse` if the name is bound; the kernel's otherwise.
-pub fn bind_abstract(name: &str) -> io::Result<UnixDatagram> {
+pub fn bind_abstract(name: &str) -> io::Result<Own<UnixDatagram>> {
     Unnamed::new()?.bind(name).map_err(|(_, error)| error)
 }
 
@@ -61,9 +63,9 @@ impl Unnamed {
     ///
     /// # Errors
     /// `AddrInUse` if the name is bound; the kernel's otherwise. The socket comes back.
-    pub fn bind(self, name: &str) -> Result<UnixDatagram, (Self, io::Error)> {
+    pub fn bind(self, name: &str) -> Result<Own<UnixDatagram>, (Self, io::Error)> {
         match abstract_address(name).and_then(|address| self.0.bind(&address)) {
-            Ok(()) => Ok(self.0.into()),
+            Ok(()) => Ok(self.0.map(Into::into)),
             Err(error) => Err((self, error)),
         }
     }

@@ -15,7 +15,6 @@ use std::{
 };
 
 use roce_wire::ROCE_V2_PORT;
-use socket2::Socket;
 
 pub use self::identifications::OtherIdentifications;
 pub use self::senders::UdpSenders;
@@ -27,6 +26,7 @@ use self::{
     setup::Setup,
     transmitter::Transmitter,
 };
+use crate::sys::socket::Socket;
 use crate::{
     Filter, GsoMode, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Type};
 
 use self::{
     attachment::{Attachment, is_taken},
@@ -24,6 +24,7 @@ use self::{
     receiver::Receiver,
     transmitter::Transmitter,
 };
+use crate::sys::socket::Socket;
 use crate::{
     Filter, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},

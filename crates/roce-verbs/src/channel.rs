@@ -2,7 +2,6 @@
 
 pub(crate) mod reports;
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 // For `reports`, as in `completion_queue`.
 use std::sync;
@@ -47,7 +46,7 @@ pub struct CompletionChannel {
 
 impl CompletionChannel {
     pub(crate) fn new(driver: Arc<Driver>) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::new().map_err(io::Error::from)?);
+        let shared = Arc::new(Shared::new()?);
         Ok(Self { shared, driver })
     }
 

@@ -16,6 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use roce_io::process::Own;
+
 use crate::fork::PerProcess;
 use crate::numbered_file;
 use crate::shard_set::MAX_SHARDS;
@@ -26,7 +28,7 @@ const DIGITS: usize = 20;
 /// The file and what stands in it.
 #[derive(Debug)]
 pub(crate) struct CounterFile {
-    file: File,
+    file: Own<File>,
     lines: Vec<Line>,
     text: Vec<u8>,
     writes: u64,
@@ -53,7 +55,7 @@ static FILES: PerProcess<Mutex<Vec<(PathBuf, SharedCounterFile)>>> = PerProcess:
 pub(super) fn open(path: &Path) -> io::Result<SharedCounterFile> {
     let mut files = FILES.get().lock().unwrap_or_else(PoisonError::into_inner);
     let free = |(known, file): &&(PathBuf, SharedCounterFile)| {
-        known == path && Arc::strong_count(file) == 1
+        known == path && Arc::strong_count(file) == 1 && lock(file).file.is_open()
     };
     if let Some((_, file)) = files.iter().find(free) {
         lock(file).go_on();
@@ -107,6 +109,10 @@ impl CounterFile {
     }
 
     fn write(&mut self, shard: usize, counters: &[(&'static str, u64)]) -> io::Result<()> {
+        if !self.file.is_open() {
+            // The program has closed it, and may have a file of its own there.
+            return Ok(());
+        }
         let mut is_changed = false;
         for (place, (name, count)) in counters.iter().enumerate() {
             // Mostly the counters come in the order of before.

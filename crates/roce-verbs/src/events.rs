@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_io::process::Own;
 use roce_transport::{AsyncEvent, EventSource};
 use roce_wire::Qpn;
 
@@ -19,7 +20,7 @@ const MAX_EVENTS: usize = 1024;
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    fd: EventFd,
+    fd: Own<EventFd>,
     events: Mutex<VecDeque<AsyncEvent>>,
     /// The context was shut down; written under the engine's lock.
     is_shut_down: AtomicBool,
@@ -31,7 +32,7 @@ impl EventQueue {
         // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
         // this module blocks, since one on the semaphore stands for each event in the list.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
-        let fd = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
+        let fd = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(Self {
             fd,
             events: Mutex::default(),

@@ -1,43 +1,13 @@
 //! Detects `fork`: a child must not touch the objects of its parent's threads.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rand::distr::{Distribution, StandardUniform};
 use rand::rngs::OsRng;
 use rand::{Rng, TryRngCore};
 
-/// Counts the forks between the first process and this one.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-
-/// The process in which an object was made, as the number of forks before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Generation(u64);
-
-impl Generation {
-    /// Returns the generation of the calling process.
-    pub(crate) fn current() -> Self {
-        // Not a `Once`: a child made while another thread runs it would wait for ever. A handler
-        // that is registered twice counts a fork twice, which does no harm.
-        static IS_WATCHED: AtomicBool = AtomicBool::new(false);
-        if !IS_WATCHED.load(Ordering::Acquire) {
-            // SAFETY: the handler only adds to an atomic, which may be done after a fork.
-            // A refusal (no memory) leaves the generation as it is.
-            unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-            IS_WATCHED.store(true, Ordering::Release);
-        }
-        Self(GENERATION.load(Ordering::Relaxed))
-    }
-
-    /// Returns true if there was no fork since. Costs one load.
-    pub(crate) fn is_current(self) -> bool {
-        self.0 == GENERATION.load(Ordering::Relaxed)
-    }
-}
-
-extern "C" fn in_the_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-}
+pub(crate) use roce_io::process::Generation;
 
 /// Returns the kernel's random number generator, for numbers that must differ between processes.
 ///

@@ -1,28 +1,27 @@
-//! Keeps the packet sockets of closed devices for a moment: the next device on the interface needs the
-//! same.
+//! Keeps the packet sockets of closed devices, in a process that opens devices again and again: the next
+//! device on the interface needs the same.
 //!
 //! Opening a device and closing it take some 80 ms without this, and a suite of tests does nothing else
 //! in many of its fixtures. An idle socket receives no frame. UDP port 4791 is not kept: it is free as
 //! soon as the device is closed.
+//!
+//! A process that closes its devices once keeps nothing: neither descriptors, nor 18 MiB of the kernel's
+//! memory, nor a thread that would close them later.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use roce_io::{
     AfPacket, AfPacketConfig, DeviceCapabilities, Filter, FrameDevice, InterfaceInfo, OpenError,
     ParkedSocket, RxFrame, TxFrame,
 };
 
-use crate::background_thread::set_up_background_thread;
 use crate::fork::{Generation, PerProcess};
-use crate::thread_placement::ThreadPlacement;
 
-/// Time for which a socket is kept.
-const KEEP: Duration = Duration::from_secs(1);
 /// Most sockets that are kept, each with a ring of 9 MiB. A device has two: for its interface and `lo`.
 const MAX_IDLE: usize = 4;
 
@@ -36,15 +35,16 @@ struct IdleSockets(Mutex<State>);
 struct State {
     /// Those that were closed first come first.
     sockets: VecDeque<IdleSocket>,
-    /// A thread closes them when their time is over.
-    has_closer: bool,
+    /// A device was closed.
+    has_closed: bool,
+    /// A device was opened after that: it may happen again.
+    has_reopened: bool,
 }
 
 #[derive(Debug)]
 struct IdleSocket {
     namespace: u64,
     socket: ParkedSocket,
-    until: Instant,
 }
 
 impl IdleSockets {
@@ -53,54 +53,28 @@ impl IdleSockets {
     }
 
     fn take(&self, namespace: u64, config: &AfPacketConfig) -> Option<ParkedSocket> {
-        let sockets = &mut self.lock().sockets;
-        let fits = |it: &IdleSocket| it.namespace == namespace && it.socket.fits(config);
-        let newest = sockets.iter().rposition(fits)?;
-        sockets.remove(newest).map(|it| it.socket)
-    }
-
-    fn keep(&'static self, namespace: u64, socket: ParkedSocket) {
         let mut state = self.lock();
-        if !state.has_closer {
-            let closer = std::thread::Builder::new().name("roce-close".into());
-            // Without the thread the socket is closed here.
-            let Ok(_detached) = closer.spawn(|| self.close_expired()) else { return };
-            state.has_closer = true;
-        }
-        let surplus = if state.sockets.len() < MAX_IDLE { None } else { state.sockets.pop_front() };
-        state.sockets.push_back(IdleSocket { namespace, socket, until: Instant::now() + KEEP });
-        drop(state);
-        // Its close takes long, and needs no lock.
-        drop(surplus);
+        state.has_reopened |= state.has_closed;
+        let fits = |it: &IdleSocket| it.namespace == namespace && it.socket.fits(config);
+        let newest = state.sockets.iter().rposition(fits)?;
+        state.sockets.remove(newest).map(|it| it.socket)
     }
 
-    /// Closes each socket when its time is over; ends when there were none for a while.
-    fn close_expired(&self) {
-        if let Err(error) = set_up_background_thread(ThreadPlacement::default()) {
-            tracing::debug!(%error, "the thread that closes sockets runs where its creator was bound to");
-        }
-        let mut was_empty = false;
-        loop {
-            let mut state = self.lock();
-            let now = Instant::now();
-            let pause = match state.sockets.front().map(|oldest| oldest.until) {
-                Some(until) if until > now => until - now,
-                Some(_) => {
-                    let expired = state.sockets.pop_front();
-                    drop(state);
-                    drop(expired);
-                    continue;
-                }
-                None if was_empty => {
-                    state.has_closer = false;
-                    return;
-                }
-                None => KEEP,
-            };
-            was_empty = state.sockets.is_empty();
-            drop(state);
-            std::thread::sleep(pause);
-        }
+    fn keep(&self, namespace: u64, socket: ParkedSocket) {
+        let mut state = self.lock();
+        state.has_closed = true;
+        let is_full = state.sockets.len() == MAX_IDLE;
+        let surplus = if is_full { state.sockets.pop_front() } else { None };
+        let unwanted = match state.has_reopened {
+            true => {
+                state.sockets.push_back(IdleSocket { namespace, socket });
+                None
+            }
+            false => Some(socket),
+        };
+        drop(state);
+        // Their close takes long, and needs no lock.
+        drop((surplus, unwanted));
     }
 }
 

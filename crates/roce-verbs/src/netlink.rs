@@ -27,6 +27,7 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 use roce_engine::{Flow, Neighbour};
+use roce_io::process::Own;
 use roce_io::sockets;
 use roce_wire::{MacAddr, ROCE_V2_PORT};
 
@@ -62,7 +63,7 @@ pub(crate) struct Link {
 /// It belongs to the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct Netlink {
-    socket: Socket,
+    socket: Own<Socket>,
     sequence: u32,
 }
 
@@ -80,7 +81,7 @@ const DSCP_MASK: u8 = 0xfc;
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
         // Unlike those of `roce_io::sockets` it may come from another library's `socket`: none takes netlink.
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        let mut socket = Own::make(|| Socket::new(NETLINK_ROUTE))?;
         socket.bind_auto()?;
         socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
         // Without it (before Linux 4.20) the reply to a query for one interface's addresses has

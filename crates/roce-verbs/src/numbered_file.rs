@@ -5,13 +5,15 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use roce_io::process::Own;
+
 /// Most files of one name that are tried.
 const MAX_FILES: u32 = 1 << 16;
 
 /// Creates a file that did not exist: another user may have made one, or a link, to have it written to,
 /// and a program that this process was before `execve` has one of its own. If need be the name gets a
 /// number behind it. Returns the path, too.
-pub(crate) fn create(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
+pub(crate) fn create(path: &Path, mode: u32) -> io::Result<(Own<File>, PathBuf)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
     for number in 0..MAX_FILES {
@@ -19,7 +21,7 @@ pub(crate) fn create(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
         if number > 0 {
             name.push(format!(".{number}"));
         }
-        match options.open(&name) {
+        match Own::make(|| options.open(&name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             outcome => return Ok((outcome?, name.into())),
         }

@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 
 use rand::Rng;
+use roce_io::process::Own;
 use roce_io::sockets::{Unnamed, namespace_of};
 use roce_wire::Qpn;
 
@@ -40,7 +41,7 @@ struct Block {
     /// Number at which the search for a free one starts. A freed number is so not allocated again at
     /// once, and packets in flight to its last owner reach no other queue pair.
     next: u32,
-    name: UnixDatagram,
+    name: Own<UnixDatagram>,
 }
 
 /// An allocated number.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{EIO, MSG_DONTWAIT, MSG_NOSIGNAL};
 use roce_verbs::cm::{EventChannel, EventNotifier};
-use roce_verbs::{Device, Error};
+use roce_verbs::{Device, Error, Own};
 
 use super::cookies::cookie_of_own;
 use crate::configuration;
@@ -92,14 +92,22 @@ fn open(interface: &str) -> Result<Device, Error> {
 }
 
 /// Makes the pair of sockets: that of the program, and its peer.
-fn sockets(flags: c_int) -> Result<(OwnedFd, OwnedFd), c_int> {
-    let mut pair = [0; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: the kernel writes two descriptors.
-    succeeded(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) })?;
-    // SAFETY: new descriptors, which nothing else owns.
-    let [of_program, peer] = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let of_program = with_high_number(of_program);
+fn sockets(flags: c_int) -> Result<(OwnedFd, Own<OwnedFd>), c_int> {
+    let mut of_program = None;
+    let peer = Own::make(|| {
+        let mut pair = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: the kernel writes two descriptors.
+        if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: new descriptors, which nothing else owns.
+        let [one, peer] = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        of_program = Some(one);
+        Ok(peer)
+    });
+    let peer = peer.map_err(|error| error.raw_os_error().unwrap_or(EIO))?;
+    let of_program = with_high_number(of_program.ok_or(EIO)?);
     let fd = of_program.as_raw_fd();
     // The kernel's device is never writable for `poll`; a socket is as long as it takes bytes.
     let smallest: c_int = 1;
@@ -152,7 +160,7 @@ fn succeeded(result: c_int) -> Result<(), c_int> {
 /// What makes the program's socket readable: a byte for each event, up to [`MAX_BYTES`](Self::MAX_BYTES).
 #[derive(Debug)]
 pub(super) struct Bell {
-    peer: OwnedFd,
+    peer: Own<OwnedFd>,
     counts: Mutex<Counts>,
 }
 

@@ -2,9 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use socket2::Socket;
-
 use super::{AfPacket, AfPacketConfig, Receiver};
+use crate::sys::socket::Socket;
 use crate::{filter, interfaces::find_interface, sys};
 
 /// A packet socket without a user, with its receive ring. It receives no frame.
@@ -43,8 +42,12 @@ impl ParkedSocket {
     }
 
     /// Makes a device of the socket, as [`AfPacket::open`] would; `None` closes it, as it cannot be
-    /// used: it does not [fit](Self::fits), or the interface was removed, is down, or has another name.
+    /// used: it does not [fit](Self::fits), the program has closed its descriptor, or the interface was removed,
+    /// is down, or has another name.
     pub fn reopen(mut self, config: &AfPacketConfig) -> Option<AfPacket> {
+        if !self.socket.is_open() {
+            return None;
+        }
         let interface = find_interface(&config.interface).ok()?;
         let bound = sys::socket::bound_interface(&self.socket.local_addr().ok()?);
         if bound != Some(interface.index) || !self.fits(config) {

@@ -5,9 +5,10 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Type};
 
 use super::{config::ReceiveMode, receiver::Receiver};
+use crate::sys::socket::Socket;
 use crate::{
     device::RxFrame, error::OpenError, interfaces::find_interface, sys, vnet_hdr::MAX_RECEIVED_LEN,
 };

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::FaultEvent;
+use crate::process::Own;
 
 /// Most events of one rule that are kept and written one by one; later ones are where their number is a
 /// power of two.
@@ -25,7 +26,7 @@ const MAX_EVENTS: u64 = 16;
 pub struct FaultLog {
     rank: Option<u32>,
     events: Vec<FaultEvent>,
-    file: Option<File>,
+    file: Option<Own<File>>,
 }
 
 impl FaultLog {
@@ -35,7 +36,7 @@ impl FaultLog {
             let mut options = OpenOptions::new();
             // The command that waits for the report has made the file.
             options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            options.open(path).ok()
+            Own::make(|| options.open(path)).ok()
         });
         Self { rank, events: Vec::new(), file }
     }

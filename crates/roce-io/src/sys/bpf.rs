@@ -5,12 +5,13 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use super::own::Own;
 use crate::xdp_socket::assembler::Instruction;
 
 /// A map that an eBPF program and this process share.
 #[derive(Debug)]
 pub(crate) struct Map {
-    fd: OwnedFd,
+    fd: Own<OwnedFd>,
     key_len: usize,
     value_len: usize,
 }
@@ -105,7 +106,7 @@ pub(crate) fn load_xdp_program(
     name: &str,
     code: &[Instruction],
     takes_fragments: bool,
-) -> io::Result<OwnedFd> {
+) -> io::Result<Own<OwnedFd>> {
     let error = match load(name, code, takes_fragments, &mut []) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => error,
         outcome => return outcome,
@@ -127,7 +128,7 @@ fn load(
     code: &[Instruction],
     takes_fragments: bool,
     log: &mut [u8],
-) -> io::Result<OwnedFd> {
+) -> io::Result<Own<OwnedFd>> {
     let request = ProgramLoad {
         kind: BPF_PROG_TYPE_XDP,
         instructions: code.len() as u32,
@@ -149,7 +150,11 @@ fn load(
 
 /// Attaches an XDP program to an interface, until the last descriptor of the link is closed. `flags` has one
 /// of [`NATIVE`] and [`GENERIC`].
-pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+pub(crate) fn link_xdp(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    flags: u32,
+) -> io::Result<Own<OwnedFd>> {
     let request =
         LinkCreate { program: program.as_raw_fd() as u32, interface, attach_type: BPF_XDP, flags };
     // SAFETY: BPF_LINK_CREATE reads its request, which holds no pointers.
@@ -245,9 +250,9 @@ unsafe fn call_mut<T>(command: libc::c_long, request: &mut T) -> io::Result<i32>
 
 /// # Safety
 /// As [`call`]; the command returns a new descriptor.
-unsafe fn call_for_fd<T>(command: libc::c_long, request: &T) -> io::Result<OwnedFd> {
+unsafe fn call_for_fd<T>(command: libc::c_long, request: &T) -> io::Result<Own<OwnedFd>> {
     // SAFETY: the caller's promise. The kernel closes all descriptors of `bpf` on `exec`.
-    unsafe { call(command, request).map(|fd| OwnedFd::from_raw_fd(fd)) }
+    Own::make(|| unsafe { call(command, request).map(|fd| OwnedFd::from_raw_fd(fd)) })
 }
 
 /// It uses no function that the kernel gives to programs under the GPL only.

@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use super::own::Own;
 use super::socket::set_int;
 
 /// Makes a unix socket tell the user of each sender.
@@ -81,18 +82,21 @@ pub(crate) fn effective_user() -> u32 {
 
 /// A descriptor that is readable while any of several sockets is.
 #[derive(Debug)]
-pub(crate) struct AnyReadable(OwnedFd);
+pub(crate) struct AnyReadable(Own<OwnedFd>);
 
 impl AnyReadable {
     /// Makes one without sockets.
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: the call has no other argument.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, which nothing else owns.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Own::make(|| {
+            // SAFETY: the call has no other argument.
+            let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: a new descriptor, which nothing else owns.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+        .map(Self)
     }
 
     /// Adds a socket under a number below 64.

@@ -3,13 +3,13 @@
 use std::{
     io,
     mem::{offset_of, size_of},
-    os::fd::{AsRawFd, BorrowedFd},
-    ptr::{self, NonNull},
+    os::fd::BorrowedFd,
+    ptr::NonNull,
     slice,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::{prefetch::prefetch, socket};
+use super::{prefetch::prefetch, shared_memory::SharedMemory, socket};
 use crate::vnet_hdr;
 
 /// Bytes of a block, which the kernel allocates contiguously.
@@ -20,8 +20,7 @@ const SLOT_HEADERS_LEN: usize = size_of::<libc::tpacket2_hdr>() + 96;
 /// A socket's receive ring.
 ///
 /// Invariants
-/// 1. `base` is the start of a mapping of `mapping_len` bytes, readable and writable, that lives until
-///    this value is dropped.
+/// 1. `_memory` is mapped until this value is dropped.
 /// 2. `next < slots.len()`; every slot lies whole inside the mapping, aligned to 16 bytes, and has
 ///    `slot_len` bytes.
 /// 3. A slot whose status has the user bit is ours until we give it back: the kernel does not
@@ -29,8 +28,7 @@ const SLOT_HEADERS_LEN: usize = size_of::<libc::tpacket2_hdr>() + 96;
 /// 4. `slot` is that of number `next`. `taken` is one whose status has the user bit.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    base: NonNull<u8>,
-    mapping_len: usize,
+    _memory: SharedMemory,
     slot_len: usize,
     slots: Box<[NonNull<u8>]>,
     next: usize,
@@ -72,28 +70,15 @@ impl Ring {
             tp_frame_nr: (blocks * per_block) as u32,
         };
         socket::set_rx_ring(fd, &request)?;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                blocks * BLOCK_LEN,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let memory = SharedMemory::map(blocks * BLOCK_LEN, 0, Some((fd, 0)))?;
+        let base = memory.base();
         let slots = (0..blocks * per_block).map(|index| {
             let offset = index / per_block * BLOCK_LEN + index % per_block * slot_len;
             // SAFETY: the last slot of the last block ends within the mapping.
             unsafe { base.add(offset) }
         });
-        let (slots, mapping_len) = (slots.collect(), blocks * BLOCK_LEN);
-        Ok(Self { base, mapping_len, slot_len, slots, next: 0, slot: base, taken: None })
+        let slots = slots.collect();
+        Ok(Self { _memory: memory, slot_len, slots, next: 0, slot: base, taken: None })
     }
 
     /// Returns true if a frame waits, and prefetches its first bytes.
@@ -150,13 +135,6 @@ impl Ring {
 /// Bytes of a cache line. The kernel's headers fill the first of a slot, a short frame the next
 /// two.
 const LINE: usize = 64;
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: invariant 1: this is the whole mapping, and no borrow of it is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapping_len) };
-    }
-}
 
 /// Returns the bytes of a slot for frames of this length, and the number of slots of a block; `None`
 /// if a block is too short.

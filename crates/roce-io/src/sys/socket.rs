@@ -5,9 +5,14 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd},
 };
 
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Type};
 
-/// Opens a socket that a program started by `exec` does not get.
+use super::own::Own;
+
+/// A socket that belongs to this process.
+pub(crate) type Socket = Own<socket2::Socket>;
+
+/// Opens a socket that neither a child nor a program started by `exec` keeps.
 ///
 /// The system call is made without the C library's function: a library that is loaded before that one may
 /// have a `socket` of its own, as librspreload does, whose result is no descriptor of the kernel's. The
@@ -15,8 +20,12 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 pub(crate) fn open(domain: Domain, kind: Type, protocol: Option<Protocol>) -> io::Result<Socket> {
     let protocol = protocol.map_or(0, i32::from);
     let kind = i32::from(kind) | libc::SOCK_CLOEXEC;
+    Own::make(|| open_at_all(i32::from(domain), kind, protocol))
+}
+
+fn open_at_all(domain: i32, kind: i32, protocol: i32) -> io::Result<socket2::Socket> {
     // SAFETY: the call takes any three numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_socket, i32::from(domain), kind, protocol) };
+    let fd = unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) };
     match i32::try_from(fd) {
         Ok(fd @ 0..) => {
             // librspreload looks up the functions that it passes calls on to in `socket`, `fcntl` and some
@@ -24,7 +33,7 @@ pub(crate) fn open(domain: Domain, kind: Type, protocol: Option<Protocol>) -> io
             // SAFETY: the command has no argument.
             unsafe { libc::fcntl(fd, libc::F_GETFD) };
             // SAFETY: a new descriptor, which nothing else owns.
-            Ok(unsafe { Socket::from_raw_fd(fd) })
+            Ok(unsafe { socket2::Socket::from_raw_fd(fd) })
         }
         _ => Err(io::Error::last_os_error()),
     }

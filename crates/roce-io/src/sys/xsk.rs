@@ -14,8 +14,8 @@ use std::{
 
 use socket2::{Domain, Type};
 
-use self::ring::{Mapping, Ring};
-use super::{prefetch::prefetch, socket};
+use self::ring::Ring;
+use super::{prefetch::prefetch, shared_memory::SharedMemory, socket};
 
 /// Bytes of a chunk: the kernel takes a page at most.
 const CHUNK_LEN: usize = 4096;
@@ -66,12 +66,12 @@ impl XskConfig {
 /// 4. No other code in this process accesses the mapping.
 #[derive(Debug)]
 pub(crate) struct Xsk {
-    fd: socket2::Socket,
+    fd: socket::Socket,
     receive: Ring<libc::xdp_desc>,
     fill: Ring<u64>,
     send: Ring<libc::xdp_desc>,
     completions: Ring<u64>,
-    memory: Mapping,
+    memory: SharedMemory,
     receive_chunks: usize,
     slot_len: usize,
     /// A stack: the slot freed last is used first, while its cache lines are warm.
@@ -115,7 +115,8 @@ impl Xsk {
         let (slot_len, len) = (config.slot_len(), config.memory_len());
         let per_slot = slot_len / CHUNK_LEN;
         let receive_chunks = config.receive_chunks as usize;
-        let memory = Mapping::anonymous(len).map_err(at("allocating memory for frames"))?;
+        let memory = SharedMemory::map(len, libc::MAP_POPULATE, None)
+            .map_err(at("allocating memory for frames"))?;
         let registration = libc::xdp_umem_reg {
             addr: memory.base().as_ptr() as u64,
             len: len as u64,

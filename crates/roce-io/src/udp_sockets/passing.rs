@@ -13,12 +13,14 @@ use std::{
 };
 
 use roce_wire::Qpn;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Type};
 
 use super::{headers, peers::Source};
+use crate::sys::socket::Socket;
 use crate::{
     Filter, QpnBlocks,
     error::OpenError,
+    process::Own,
     sys::{self, passing::AnyReadable},
 };
 
@@ -76,7 +78,7 @@ pub(super) struct Passing {
     /// Holds the name that shows other users that the interface's port is taken.
     claim: Socket,
     /// The kernel's list of unix sockets in the device's network namespace.
-    list: File,
+    list: Own<File>,
     /// Names of other devices that take management datagrams, and when they were read.
     management: Option<(Instant, Vec<String>)>,
     buffer: Vec<u8>,
@@ -98,7 +100,8 @@ impl Passing {
             sys::passing::tell_senders(socket.as_fd()).map_err(failed("asking for senders"))?;
             sockets.push(socket);
         }
-        let list = File::open("/proc/thread-self/net/unix").map_err(failed("reading /proc"))?;
+        let list = Own::make(|| File::open("/proc/thread-self/net/unix"))
+            .map_err(failed("reading /proc"))?;
         let claim = open().map_err(failed("opening a unix socket"))?;
         let mut passing = Self {
             user,
@@ -260,7 +263,7 @@ impl Passing {
     fn names(&mut self, prefix: &str) -> io::Result<Vec<String>> {
         let mut bytes = Vec::new();
         self.list.seek(SeekFrom::Start(0))?;
-        (&self.list).take(MAX_LIST).read_to_end(&mut bytes)?;
+        (&*self.list).take(MAX_LIST).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let names = text.lines().filter_map(|line| line.rsplit_once(" @").map(|(_, name)| name));
         Ok(names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect())

@@ -8,9 +8,9 @@ use std::{
 };
 
 use roce_wire::ROCE_V2_PORT;
-use socket2::Socket;
 
 use super::{headers::Headers, senders, setup::Setup};
+use crate::sys::socket::Socket;
 use crate::{
     InterfaceInfo,
     sys::{passing::AnyReadable, udp},
@@ -185,7 +185,7 @@ mod tests {
             }
             assert_eq!(readable, 1 << place, "source {number}");
             let socket = peers.all.get(place).map_or(&shared, |peer| &peer.socket);
-            assert_eq!(io::Read::read(&mut &*socket, &mut byte).unwrap(), 1);
+            assert_eq!(io::Read::read(&mut &**socket, &mut byte).unwrap(), 1);
             assert_eq!(usize::from(byte[0]), number);
         }
     }

@@ -8,8 +8,9 @@ use std::{
 };
 
 use rand::Rng;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Type};
 
+use crate::sys::socket::Socket;
 use crate::{
     filter,
     sys::{self, udp::DEFAULT_HOP_LIMIT},

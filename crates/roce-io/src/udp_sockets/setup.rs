@@ -2,8 +2,7 @@
 
 use std::{io, os::fd::AsFd};
 
-use socket2::Socket;
-
+use crate::sys::socket::Socket;
 use crate::{InterfaceInfo, sys};
 
 /// How a socket that receives is made.

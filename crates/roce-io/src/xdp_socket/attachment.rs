@@ -10,6 +10,7 @@ use std::{
 use super::program::{Maps, Target, program};
 use crate::{
     Filter, QpnBlocks,
+    process::Own,
     sys::bpf::{self, Map, MapKind},
 };
 
@@ -18,7 +19,7 @@ use crate::{
 pub(super) struct Attachment {
     /// Dropped first: without it no frame reaches the maps.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is held"))]
-    link: OwnedFd,
+    link: Own<OwnedFd>,
     is_native: bool,
     port: u16,
     sockets: Map,
@@ -175,7 +176,7 @@ mod tests {
 
     /// Maps and a program on no interface, run by the kernel's machine.
     struct Machine {
-        program: OwnedFd,
+        program: Own<OwnedFd>,
         maps: [Map; 3],
     }
 

@@ -1,11 +1,13 @@
 //! The reports of a completion channel.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 use std::sync::{PoisonError, Weak};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_io::process::Own;
 use tokio::sync::Notify;
 
 use super::inner::{Inner as QueueInner, Report};
@@ -17,7 +19,7 @@ use crate::shard_set::GrowingShardSet;
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// A semaphore that counts the events in the list.
-    pub(super) fd: EventFd,
+    pub(super) fd: Own<EventFd>,
     events: Mutex<VecDeque<Weak<QueueInner>>>,
     /// Wakes tasks; the descriptor is for programs with a loop of their own.
     pub(super) reported: Notify,
@@ -32,11 +34,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new() -> nix::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
         // this module blocks, since one on the semaphore stands for each event in the list.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
-        let fd = EventFd::from_value_and_flags(0, flags)?;
+        let fd = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(Self {
             fd,
             events: Mutex::default(),

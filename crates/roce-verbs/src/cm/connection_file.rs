@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use roce_cm::{Change, ConnectionRecord, RECORD_LEN};
+use roce_io::process::Own;
 use roce_wire::management::CommunicationId;
 
 use crate::fork;
@@ -65,7 +66,7 @@ impl Owner {
 /// The file of a device.
 #[derive(Debug)]
 pub(crate) struct ConnectionFile {
-    file: File,
+    file: Own<File>,
     path: PathBuf,
     /// Place of each connection, from 1.
     slots: HashMap<CommunicationId, u32>,
@@ -89,7 +90,7 @@ impl ConnectionFile {
     /// Writes a record, or removes it. Peers are told of a death even less without it, so that an error is
     /// only logged.
     pub(crate) fn note(&mut self, change: Change) {
-        let Some(slot) = self.slot_of(change) else { return };
+        let Some(slot) = self.slot_of(change).filter(|_| self.file.is_open()) else { return };
         let mut bytes = [0; SLOT_LEN];
         if let Some(record) = &change.record {
             self.sequence = self.sequence.wrapping_add(1).max(1);

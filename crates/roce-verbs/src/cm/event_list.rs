@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_io::process::Own;
 
 use crate::fork;
 
@@ -45,7 +46,7 @@ pub trait EventNotifier: Send + Sync {
 /// What shows that events wait.
 pub(super) enum Signal {
     /// A semaphore: a descriptor that is readable while events wait.
-    Descriptor(EventFd),
+    Descriptor(Own<EventFd>),
     /// A notifier of the program's.
     Notifier(Arc<dyn EventNotifier>),
 }
@@ -53,7 +54,7 @@ pub(super) enum Signal {
 impl Signal {
     pub(super) fn descriptor() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_NONBLOCK;
-        Ok(Self::Descriptor(EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?))
+        Ok(Self::Descriptor(Own::make(|| EventFd::from_value_and_flags(0, flags))?))
     }
 
     fn added(&self) {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_cm::ConnectionRecord;
-use roce_io::{interfaces, sockets::bind_abstract};
+use roce_io::{interfaces, process::Own, sockets::bind_abstract};
 
 use super::connection_file::{read_owner, read_records};
 use super::error::Error;
@@ -62,7 +62,7 @@ struct Exchange {
     begun: Instant,
     tellings: u32,
     /// The name of the communication ids: none is used again meanwhile.
-    _name: UnixDatagram,
+    _name: Own<UnixDatagram>,
 }
 
 impl Orphans {

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rand::Rng;
+use roce_io::process::Own;
 use roce_io::sockets::{NameLookup, bind_abstract, is_abstract_bound};
 use roce_wire::management::PortSpace;
 
@@ -23,9 +24,9 @@ use crate::fork;
 pub(super) struct PortClaim {
     address: SocketAddr,
     name: String,
-    _claim: UnixDatagram,
+    _claim: Own<UnixDatagram>,
     /// The name that shows that requests are taken, too.
-    _listening: Option<UnixDatagram>,
+    _listening: Option<Own<UnixDatagram>>,
 }
 
 /// Which addresses a claim is for.

@@ -8,6 +8,7 @@
 use std::os::unix::net::UnixDatagram;
 
 use roce_cm::{COUNTED_ID_BITS, DatagramAddresses};
+use roce_io::process::Own;
 use roce_io::sockets::{NameLookup, bind_abstract};
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, ServiceId};
 
@@ -18,7 +19,7 @@ use crate::qpn_allocator::block_name;
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
     /// The name of the process that answers requests to no process of this host, if it is this one.
-    name: Option<UnixDatagram>,
+    name: Option<Own<UnixDatagram>>,
     /// A socket for each look took 6 % of the rate of a connection beside 5000 requests a second.
     lookup: NameLookup,
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_io::process::Own;
 use roce_transport::Instant;
 
 use crate::fork;
@@ -20,7 +21,7 @@ pub(super) struct Common {
     pub(super) generation: fork::Generation,
     pub(super) stopping: AtomicBool,
     /// Readable once the driver threads run no more rounds, although the process goes on.
-    pub(super) thread_ended: OwnedFd,
+    pub(super) thread_ended: Own<OwnedFd>,
     /// Longest time that a thread spins before it sleeps.
     pub(super) max_spin: Duration,
     /// The device has a general services queue pair.
@@ -34,9 +35,7 @@ impl Common {
             epoch: std::time::Instant::now(),
             generation: fork::Generation::current(),
             stopping: AtomicBool::new(false),
-            thread_ended: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-                .map_err(io::Error::from)?
-                .into(),
+            thread_ended: Own::make(|| EventFd::from_flags(EfdFlags::EFD_CLOEXEC))?.map(Into::into),
             max_spin,
             has_general_services: AtomicBool::new(false),
         })

@@ -314,9 +314,13 @@ impl Drop for Driver {
             return;
         }
         self.shards.common.stopping.store(true, Ordering::Release);
-        self.open_shards().for_each(|shard| shard.sleep.wake());
+        // A program that has closed all descriptors has left the threads without what wakes them.
+        let can_be_woken = self.open_shards().all(|shard| shard.sleep.can_wake());
+        if can_be_woken {
+            self.open_shards().for_each(|shard| shard.sleep.wake());
+        }
         let threads = std::mem::take(&mut *self.shards.threads());
-        for thread in threads {
+        for thread in threads.into_iter().filter(|_| can_be_woken) {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
         }

@@ -19,6 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::{
     Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError, StrayDatagram,
 };
+use roce_io::process::Own;
 use roce_io::{MulticastMembership, MulticastMemberships};
 use roce_transport::{Instant, PathHandle};
 use roce_wire::OuterHeaders;
@@ -45,7 +46,7 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Monitor {
     /// `None` only in `drop`.
     inbox: Option<Arc<mpsc::Sender<Request>>>,
-    wake: Arc<EventFd>,
+    wake: Arc<Own<EventFd>>,
     thread: Option<JoinHandle<()>>,
     generation: fork::Generation,
     /// Strays in the inbox.
@@ -125,7 +126,7 @@ const MAX_STRAYS: usize = 64;
 pub(super) struct ManagementQueries {
     /// Does not keep the thread.
     inbox: Weak<mpsc::Sender<Request>>,
-    wake: Arc<EventFd>,
+    wake: Arc<Own<EventFd>>,
     /// Strays in the inbox.
     strays: Arc<AtomicUsize>,
 }
@@ -163,7 +164,7 @@ struct Worker {
     kernel: InterfaceKernel,
     socket: NotificationSocket,
     inbox: mpsc::Receiver<Request>,
-    wake: Arc<EventFd>,
+    wake: Arc<Own<EventFd>>,
     resolver: Resolver,
     /// Callers whose flows are being resolved.
     waiting: HashMap<Flow, Vec<Resolution>>,
@@ -185,7 +186,7 @@ impl Monitor {
         let port = &shards.common.port;
         let (sender, inbox) = mpsc::channel();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
+        let wake = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         let wake = Arc::new(wake);
         let strays = Arc::<AtomicUsize>::default();
         let worker = Worker {
@@ -277,6 +278,10 @@ impl Drop for Monitor {
             return;
         }
         self.inbox = None;
+        // The program may have closed all descriptors.
+        if !self.wake.is_open() {
+            return;
+        }
         let _written = self.wake.write(1);
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed by the runtime.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use roce_engine::policy::{BACKLOG_RETRY, Cause, MAX_FLUSH, MAX_RECHECK};
+use roce_io::process::Own;
 use roce_transport::Instant;
 
 use super::caller_run;
@@ -30,7 +31,7 @@ pub(crate) struct Shard {
     /// As in `common`.
     pub(super) generation: fork::Generation,
     /// Duplicates of the devices' descriptors, to wait for frames without the lock.
-    pub(super) device_fds: Vec<OwnedFd>,
+    pub(super) device_fds: Vec<Own<OwnedFd>>,
     /// Time of the last inline round, in nanoseconds since `epoch`; 0 if there was none.
     pub(super) inline_at: AtomicU64,
     /// Threads in `drive_until`.
@@ -47,7 +48,7 @@ impl Shard {
     pub(super) fn new(number: usize, engine: Engine, common: &Arc<Common>) -> Result<Self, Error> {
         let mut device_fds = Vec::new();
         for fd in engine.wait_fds() {
-            device_fds.push(fd.try_clone_to_owned()?);
+            device_fds.push(Own::make(|| fd.try_clone_to_owned())?);
         }
         Ok(Self {
             engine: EngineLock::new(engine),

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use roce_engine::PathTable;
+use roce_io::process::Own;
 
 use super::common::Common;
 use super::shard::Shard;
@@ -36,7 +37,7 @@ pub(super) struct Shards {
     threads: Mutex<Vec<JoinHandle<()>>>,
     placement: ThreadPlacement,
     /// Readable while any descriptor of a shard is, where the device may have several.
-    any: Option<Epoll>,
+    any: Option<Own<OwnedFd>>,
 }
 
 impl Shards {
@@ -50,7 +51,7 @@ impl Shards {
         let mut any = None;
         if limit > 1 {
             engine.memory.share_windows();
-            any = Some(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?);
+            any = Some(Own::make(|| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(|it| it.0))?);
         }
         let shards = Self {
             common: Arc::new(common),
@@ -111,6 +112,7 @@ impl Shards {
 
     fn watch(&self, shard: &Shard) -> io::Result<()> {
         let Some(any) = &self.any else { return Ok(()) };
+        let any = Epoll(any.try_clone()?);
         for fd in &shard.device_fds {
             any.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
@@ -118,9 +120,9 @@ impl Shards {
     }
 
     /// Returns the descriptors that are readable when any shard has frames.
-    pub(super) fn wait_fds(&self) -> &[OwnedFd] {
+    pub(super) fn wait_fds(&self) -> &[Own<OwnedFd>] {
         match &self.any {
-            Some(any) => std::slice::from_ref(&any.0),
+            Some(any) => std::slice::from_ref(any),
             None => &self.first().device_fds,
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_io::process::Own;
 use roce_transport::Instant;
 
 use crate::error::Error;
@@ -24,7 +25,7 @@ pub(super) struct ThreadSleep {
     /// [`AWAKE`], or the nanosecond at which the sleep ends, with [`WATCHES_DEVICES`] as the lowest
     /// bit.
     state: AtomicU64,
-    wake: EventFd,
+    wake: Own<EventFd>,
 }
 
 const AWAKE: u64 = 0;
@@ -34,7 +35,7 @@ const WATCHES_DEVICES: u64 = 1;
 impl ThreadSleep {
     pub(super) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_value_and_flags(0, flags)?;
+        let wake = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(Self { state: AtomicU64::new(AWAKE), wake })
     }
 
@@ -59,6 +60,11 @@ impl ThreadSleep {
     pub(super) fn ignores_devices(&self) -> bool {
         let state = self.state.load(Ordering::SeqCst);
         state != AWAKE && state & WATCHES_DEVICES == 0
+    }
+
+    /// Returns true unless the program has closed the descriptor that ends the sleep.
+    pub(super) fn can_wake(&self) -> bool {
+        self.wake.is_open()
     }
 
     /// Ends the sleep. Further calls do nothing until the thread has slept again.

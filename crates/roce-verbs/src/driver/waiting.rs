@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roce_engine::policy::{Cause, MIN_RECHECK};
+use roce_io::process::Own;
 use roce_transport::Instant;
 
 use super::Driver;
@@ -144,7 +145,7 @@ impl Driver {
 #[derive(Clone, Copy, Debug)]
 pub struct SleepSet<'a> {
     /// Descriptors that end the sleep when they are readable.
-    pub fds: &'a [OwnedFd],
+    pub fds: &'a [Own<OwnedFd>],
     /// Longest time of the sleep.
     pub limit: Option<Duration>,
 }

@@ -8,12 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use roce_io::process::Own;
 
 use super::{MAX_DATAGRAM, messages, parse};
 
 /// A netlink socket that receives the kernel's notifications.
 #[derive(Debug)]
-pub(crate) struct NotificationSocket(Socket);
+pub(crate) struct NotificationSocket(Own<Socket>);
 
 /// The objects around one interface that changed. Their new state is queried from the kernel, so a
 /// late or lost notification leaves no wrong state.
@@ -62,7 +63,7 @@ const INTERFACE_AT: usize = 20;
 impl NotificationSocket {
     /// Subscribes to the notifications of this thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        let mut socket = Own::make(|| Socket::new(NETLINK_ROUTE))?;
         socket.bind_auto()?;
         for group in GROUPS {
             socket.add_membership(group)?;

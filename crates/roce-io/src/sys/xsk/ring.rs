@@ -4,50 +4,12 @@ use std::{
     io,
     marker::PhantomData,
     mem::size_of,
-    os::fd::{AsRawFd, BorrowedFd},
-    ptr::{self, NonNull},
+    os::fd::BorrowedFd,
+    ptr::NonNull,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Memory that is mapped until this is dropped, readable and writable, and shared with children.
-#[derive(Debug)]
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// Maps new memory, all zeros.
-    pub(super) fn anonymous(len: usize) -> io::Result<Self> {
-        Self::new(len, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
-    }
-
-    fn new(len: usize, flags: i32, fd: i32, offset: u64) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, len })
-    }
-
-    pub(super) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the whole mapping, and no borrow of it is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
+use super::super::shared_memory::SharedMemory;
 
 /// A ring. This process either writes entries, or reads them.
 ///
@@ -67,7 +29,7 @@ pub(super) struct Ring<T> {
     own: u32,
     /// Entries that the kernel has written, as far as this process has looked; for rings that it reads.
     seen: u32,
-    _mapping: Mapping,
+    _mapping: SharedMemory,
     _entries: PhantomData<T>,
 }
 
@@ -88,12 +50,11 @@ impl<T: Copy> Ring<T> {
             return Err(invalid());
         };
         let mapped = entries_at + len as usize * size_of::<T>();
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        let mapping = Mapping::new(mapped, flags, fd.as_raw_fd(), page_offset)?;
+        let mapping = SharedMemory::map(mapped, libc::MAP_POPULATE, Some((fd, page_offset)))?;
         let word = |offset: u64| {
             let at = place(offset).filter(|at| at % 4 == 0 && at + 4 <= mapped)?;
             // SAFETY: the word lies inside the mapping.
-            Some(unsafe { mapping.base.add(at) }.cast::<AtomicU32>())
+            Some(unsafe { mapping.base().add(at) }.cast::<AtomicU32>())
         };
         let words = [offsets.producer, offsets.consumer, offsets.flags].map(word);
         let [Some(producer), Some(consumer), Some(flags)] = words else { return Err(invalid()) };
@@ -101,7 +62,7 @@ impl<T: Copy> Ring<T> {
             return Err(invalid());
         }
         // SAFETY: the entries lie inside the mapping, whose length follows from them.
-        let entries = unsafe { mapping.base.add(entries_at) }.cast();
+        let entries = unsafe { mapping.base().add(entries_at) }.cast();
         let (own, seen) = (0, 0);
         Ok(Self {
             producer,

@@ -1,0 +1,263 @@
+//! The descriptors of this process: a table that a child reads after a fork without locks or memory of the
+//! heap.
+
+use std::{
+    io, mem,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    ptr,
+    sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering},
+};
+
+/// A place in the table.
+struct Slot {
+    /// The descriptor's number and 1; 0: none, or one that was given up.
+    number: AtomicI32,
+    /// The place below it in the stack of free ones, as in [`FREE`].
+    below: AtomicU32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    label: AtomicU64,
+}
+
+/// Places of the first part of the table; each further part has twice as many.
+const FIRST_LEN: u32 = 64;
+/// Parts of the table: more places than a process may have descriptors.
+const PARTS: usize = 24;
+
+static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
+/// Places that were used once.
+static USED: AtomicU32 = AtomicU32::new(0);
+/// The top of the stack of free places: number and 1 in the lower half, a count of changes in the upper.
+static FREE: AtomicU64 = AtomicU64::new(0);
+
+/// A descriptor's entry in the table.
+#[derive(Debug)]
+pub(crate) struct Entry(u32);
+
+impl Entry {
+    /// Enters a descriptor.
+    pub(crate) fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let identity = Identity::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        let place = match pop() {
+            Some(place) => place,
+            None => add()?,
+        };
+        let entry = Self(place);
+        if let Some(slot) = slot(place) {
+            slot.device.store(identity.device, Ordering::Relaxed);
+            slot.inode.store(identity.inode, Ordering::Relaxed);
+            slot.label.store(identity.label, Ordering::Relaxed);
+            slot.number.store(fd.as_raw_fd() + 1, Ordering::Release);
+        }
+        Ok(entry)
+    }
+
+    /// Returns true if the descriptor is this process's to close: it was not given up after a fork, and its
+    /// number is not that of another file, because the program has closed it.
+    pub(crate) fn is_open(&self) -> bool {
+        slot(self.0).is_some_and(|slot| slot.holds(slot.number.load(Ordering::Relaxed)).is_some())
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(slot) = slot(self.0) {
+            slot.number.store(0, Ordering::Relaxed);
+            push(slot, self.0);
+        }
+    }
+}
+
+/// Closes all descriptors of the table, in a child of the process that has made them.
+pub(super) fn give_up() {
+    for slot in (0..USED.load(Ordering::Acquire)).filter_map(slot) {
+        // Of several threads one closes it.
+        if let Some(number) = slot.holds(slot.number.swap(0, Ordering::AcqRel)) {
+            // SAFETY: the descriptor is that of an object of the parent, which finds that it has none when
+            // it is dropped here. The system call, since another library's `close` may do more.
+            unsafe { libc::syscall(libc::SYS_close, number) };
+        }
+    }
+}
+
+impl Slot {
+    /// Returns the descriptor of an entered number, if there is one and the file is still the same.
+    fn holds(&self, number: i32) -> Option<RawFd> {
+        let number = number.checked_sub(1).filter(|it| *it >= 0)?;
+        let entered = Identity {
+            device: self.device.load(Ordering::Relaxed),
+            inode: self.inode.load(Ordering::Relaxed),
+            label: self.label.load(Ordering::Relaxed),
+        };
+        Identity::of(number)?.is_that_of(&entered).then_some(number)
+    }
+}
+
+/// Returns the part of a place, its index there, and the part's length.
+fn part_of(place: u32) -> (usize, usize, usize) {
+    let part = (place / FIRST_LEN + 1).ilog2();
+    let before = FIRST_LEN * ((1 << part) - 1);
+    (part as usize, (place - before) as usize, (FIRST_LEN as usize) << part)
+}
+
+fn slot(place: u32) -> Option<&'static Slot> {
+    let (part, index, _) = part_of(place);
+    let first = TABLE.get(part)?.load(Ordering::Acquire);
+    // SAFETY: the part has more places than the index, is never unmapped, and a slot of any bytes is valid.
+    (!first.is_null()).then(|| unsafe { &*first.add(index) })
+}
+
+/// Adds a place, of which the memory is that of the kernel: a child may not wait for the heap.
+fn add() -> io::Result<u32> {
+    let place = USED.fetch_add(1, Ordering::AcqRel);
+    let (part, _, len) = part_of(place);
+    let Some(known) = TABLE.get(part) else { return Err(io::ErrorKind::OutOfMemory.into()) };
+    if !known.load(Ordering::Acquire).is_null() {
+        return Ok(place);
+    }
+    let (rights, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let bytes = len * mem::size_of::<Slot>();
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let new = mapped.cast::<Slot>();
+    if known.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: another thread was faster, and none has seen this part.
+        unsafe { libc::munmap(mapped, bytes) };
+    }
+    Ok(place)
+}
+
+fn pop() -> Option<u32> {
+    let mut top = FREE.load(Ordering::Acquire);
+    loop {
+        let place = (top as u32).checked_sub(1)?;
+        let below = slot(place)?.below.load(Ordering::Relaxed);
+        let next = changed(top, below);
+        match FREE.compare_exchange_weak(top, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Some(place),
+            Err(other) => top = other,
+        }
+    }
+}
+
+fn push(slot: &Slot, place: u32) {
+    let mut top = FREE.load(Ordering::Acquire);
+    loop {
+        slot.below.store(top as u32, Ordering::Relaxed);
+        let next = changed(top, place + 1);
+        match FREE.compare_exchange_weak(top, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(other) => top = other,
+        }
+    }
+}
+
+/// Returns the word of the stack with another top: the count tells it from an earlier one with that top.
+fn changed(word: u64, top: u32) -> u64 {
+    (word >> 32).wrapping_add(1) << 32 | u64::from(top)
+}
+
+/// Tells one open file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// What the kernel says of a file without an inode of its own, as an eventfd; 0: nothing.
+    label: u64,
+}
+
+impl Identity {
+    fn of(number: RawFd) -> Option<Self> {
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the kernel writes one `stat`.
+        if unsafe { libc::fstat(number, status.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: the call has succeeded.
+        let status = unsafe { status.assume_init() };
+        let label = if status.st_mode & libc::S_IFMT == 0 { label_of(number) } else { 0 };
+        Some(Self { device: status.st_dev, inode: status.st_ino, label })
+    }
+
+    fn is_that_of(&self, other: &Self) -> bool {
+        let labels = [self.label, other.label];
+        // One may not be known, as where a process may have no further descriptor.
+        (self.device, self.inode) == (other.device, other.inode)
+            && (labels[0] == labels[1] || labels.contains(&0))
+    }
+}
+
+/// Returns a number for the lines of `/proc/thread-self/fdinfo` that tell files of one kind apart. In a child
+/// after a fork it makes system calls alone.
+fn label_of(number: RawFd) -> u64 {
+    let mut path = [0_u8; 48];
+    let prefix = b"/proc/thread-self/fdinfo/";
+    path[..prefix.len()].copy_from_slice(prefix);
+    let mut rest = number.unsigned_abs();
+    let digits = rest.checked_ilog10().map_or(1, |it| it as usize + 1);
+    for at in (0..digits).rev() {
+        path[prefix.len() + at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut text = [0_u8; 1024];
+    // SAFETY: the path ends with a zero, and the kernel writes no more bytes than there is room for. System
+    // calls, since other libraries replace functions for files.
+    let len = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        if file < 0 {
+            return 0;
+        }
+        let len = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_close, file);
+        len
+    };
+    label_in(&text[..usize::try_from(len).unwrap_or(0).min(text.len())])
+}
+
+/// Returns a number for the lines that name the object; 0 if none does.
+fn label_in(text: &[u8]) -> u64 {
+    let is_name = |line: &&[u8]| {
+        let key = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        NAMES.contains(&key)
+    };
+    text.split(|byte| *byte == b'\n').filter(is_name).fold(0, |label, line| {
+        // FNV-1a.
+        line.iter().fold(label ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    })
+}
+
+/// What the kernel calls the numbers of eventfds and of the objects of BPF.
+const NAMES: [&[u8]; 4] = [b"eventfd-id", b"map_id", b"prog_id", b"link_id"];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_place_is_in_one_part() {
+        let places: Vec<_> = (0..100_000).map(part_of).collect();
+        assert_eq!((places[0], places[63], places[64]), ((0, 0, 64), (0, 63, 64), (1, 0, 128)));
+        assert!(places.iter().all(|(_, index, len)| index < len));
+        assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len());
+        assert!(part_of(u32::MAX / 2).0 < PARTS + 2);
+    }
+
+    #[test]
+    fn eventfds_are_told_apart_by_their_numbers_and_not_by_their_counts() {
+        let label = |text: &str| label_in(text.as_bytes());
+        let one = label("pos:\t0\nflags:\t02\neventfd-count:   0\neventfd-id: 7\n");
+        assert_eq!(one, label("pos:\t0\nflags:\t04002\neventfd-count:   9\neventfd-id: 7\n"));
+        assert_ne!(one, label("pos:\t0\nflags:\t02\neventfd-count:   0\neventfd-id: 8\n"));
+        assert_eq!(label("pos:\t0\nmnt_id:\t15\n"), 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! Descriptors that belong to one process.
+
+use std::{
+    fmt, io,
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    ptr,
+};
+
+use super::{descriptors::Entry, fork};
+
+/// A descriptor that belongs to the process that made it.
+///
+/// A child made by `fork` closes its copy at once, so that what the descriptor holds, such as a port or a
+/// name, is free when the parent closes it. A child of a bare `clone` does so when it uses this library.
+///
+/// When this is dropped, the descriptor is closed if it is still the same file. A program that closes all
+/// descriptors and opens files of its own keeps these, and so does a child that drops objects of its parent.
+///
+/// ```
+/// use std::net::UdpSocket;
+/// use roce_io::process::Own;
+///
+/// let socket = Own::make(|| UdpSocket::bind("127.0.0.1:0"))?;
+/// assert_ne!(socket.local_addr()?.port(), 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Own<T: AsFd> {
+    value: ManuallyDrop<T>,
+    entry: Entry,
+}
+
+impl<T: AsFd> Own<T> {
+    /// Makes a descriptor while no other thread forks. `make` waits for no lock, and makes no other one of
+    /// this kind.
+    ///
+    /// # Errors
+    /// Those of `make`; `ENOMEM`.
+    pub fn make<E: Into<io::Error>>(make: impl FnOnce() -> Result<T, E>) -> io::Result<Self> {
+        fork::between_forks(|| {
+            let value = make().map_err(Into::into)?;
+            let entry = Entry::new(value.as_fd())?;
+            Ok(Self { value: ManuallyDrop::new(value), entry })
+        })
+    }
+
+    /// Returns true if the descriptor is still that of the same file: the program has not closed it, and this is
+    /// the process that made it.
+    pub fn is_open(&self) -> bool {
+        self.entry.is_open()
+    }
+
+    /// Wraps the same descriptor in another type.
+    pub fn map<U: AsFd>(self, wrap: impl FnOnce(T) -> U) -> Own<U> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: both are moved out of a value that is neither used nor dropped from here on.
+        let (value, entry) = unsafe { (ptr::read(&raw const *this.value), ptr::read(&this.entry)) };
+        Own { value: ManuallyDrop::new(wrap(value)), entry }
+    }
+}
+
+impl<T: AsFd> Drop for Own<T> {
+    fn drop(&mut self) {
+        // The entry goes after the descriptor: a child that is made in between has it closed.
+        if self.is_open() {
+            // SAFETY: the value is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+impl<T: AsFd> Deref for Own<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: AsFd> DerefMut for Own<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: AsFd> AsFd for Own<T> {
+    #[inline]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.value.as_fd()
+    }
+}
+
+impl<T: AsFd> AsRawFd for Own<T> {
+    #[inline]
+    fn as_raw_fd(&self) -> RawFd {
+        self.value.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd + fmt::Debug> fmt::Debug for Own<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, net::UdpSocket, os::fd::IntoRawFd};
+
+    use super::*;
+
+    fn event_fd() -> Own<File> {
+        use std::os::fd::FromRawFd;
+        Own::make(|| {
+            // SAFETY: a new descriptor, which nothing else owns.
+            Ok::<_, io::Error>(unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) })
+        })
+        .unwrap()
+    }
+
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: the command has no argument.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    }
+
+    /// Puts another file at the number of a descriptor.
+    fn replace(fd: RawFd, other: impl IntoRawFd) {
+        let other = other.into_raw_fd();
+        // SAFETY: both are descriptors of this test, which takes the numbers for its own.
+        unsafe {
+            assert_eq!(libc::dup2(other, fd), fd);
+            libc::close(other);
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_closed_with_its_owner_unless_its_number_is_that_of_another_file() {
+        let bind = || UdpSocket::bind("127.0.0.1:0");
+        let own = Own::make(bind).unwrap();
+        let fd = own.as_raw_fd();
+        replace(fd, bind().unwrap());
+        assert!(!own.is_open());
+        drop(own);
+        assert!(is_open(fd), "it is the program's");
+
+        let own = event_fd();
+        let fd = own.as_raw_fd();
+        // SAFETY: as in `event_fd`.
+        replace(fd, unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) });
+        drop(own);
+        assert!(is_open(fd), "an eventfd of the program's is told from another by its number");
+
+        let own = event_fd().map(|file| file);
+        assert!(own.is_open());
+    }
+
+    #[test]
+    fn a_child_has_no_descriptor_of_its_parent_and_closes_none_that_has_its_number() {
+        let keep: Vec<_> = (0..200).map(|_| event_fd()).collect();
+        let fds: Vec<_> = keep.iter().map(Own::as_raw_fd).collect();
+        for is_bare in [false, true] {
+            // SAFETY: the child calls what needs no lock, and ends without running handlers.
+            let child = unsafe {
+                match is_bare {
+                    false => libc::fork(),
+                    true => libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32,
+                }
+            };
+            if child == 0 {
+                let _noticed = fork::Generation::current();
+                let mut is_right = fds.iter().all(|fd| !is_open(*fd));
+                // SAFETY: duplicates of standard input.
+                is_right &= unsafe { libc::dup2(0, fds[7]) == fds[7] };
+                drop(keep);
+                is_right &= is_open(fds[7]);
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(i32::from(!is_right)) };
+            }
+            let mut status = 0;
+            // SAFETY: the kernel writes the status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "bare clone: {is_bare}");
+            assert!(fds.iter().all(|fd| is_open(*fd)));
+        }
+    }
+
+    #[test]
+    fn places_of_closed_descriptors_are_used_again() {
+        let threads = (0..4).map(|_| {
+            std::thread::spawn(|| {
+                for _ in 0..300 {
+                    let pair = (event_fd(), event_fd());
+                    assert!(pair.0.is_open() && pair.1.is_open());
+                }
+            })
+        });
+        threads.collect::<Vec<_>>().into_iter().for_each(|it| it.join().unwrap());
+    }
+}

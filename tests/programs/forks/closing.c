@@ -1,0 +1,143 @@
+/* What a program does after its last close, and what other processes find after a parent has ended. */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "endpoint.h"
+#include "forks.h"
+
+void own_device(void)
+{
+	use_own_device(1);
+}
+
+static void close_everything(void)
+{
+	for (int fd = 3; fd < 1100; fd++)
+		close(fd);
+}
+
+/* As daemons do: all descriptors are closed, and files of the program's own get their numbers. */
+void closed_descriptors(void)
+{
+	for (int round = 0; round < 3; round++) {
+		use_own_device(round);
+		close_everything();
+		open_own();
+		/* As long as anything of the library lived on. */
+		usleep(round == 0 ? 2500000 : 10000);
+		check_own();
+		use_own_device(round);
+		check_own();
+		close_own();
+	}
+}
+
+/* The same with an open device, which the program closes afterwards. */
+void closed_while_open(void)
+{
+	struct ibv_context *context = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	close_everything();
+	open_own();
+	CHECK_EQ(ibv_dealloc_pd(pd), 0);
+	ibv_close_device(context);
+	check_own();
+	use_own_device(7);
+	check_own();
+}
+
+static int threads(void)
+{
+	int count = -1;
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+	CHECK(status);
+	while (fgets(line, sizeof(line), status))
+		sscanf(line, "Threads: %d", &count);
+	fclose(status);
+	return count;
+}
+
+/* A process of one thread is one again when it has closed its devices, and may have a user namespace. */
+void one_thread(void)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(unshare(CLONE_NEWUSER) != 0);
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(threads(), 1);
+	use_own_device(1);
+	CHECK_EQ(threads(), 1);
+	/* Where no process may, this one may not. */
+	if (status == 0)
+		CHECK_EQ(unshare(CLONE_NEWUSER), 0);
+}
+
+/* Connects to a port that no process listens on. Returns the event, or -1 after ten seconds. */
+static int connect_to_closed(int port)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *event;
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+	const char *address = getenv("OWN_ADDRESS");
+	CHECK(channel && address);
+	CHECK_EQ(inet_pton(AF_INET, address, &to.sin_addr), 1);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000), 0);
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	CHECK_EQ(rdma_resolve_route(id, 2000), 0);
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = 4, .max_recv_wr = 4,
+						.max_send_sge = 1, .max_recv_sge = 1}};
+	CHECK_EQ(rdma_create_qp(id, NULL, &init), 0);
+	struct rdma_conn_param parameters = {.retry_count = 7};
+	CHECK_EQ(rdma_connect(id, &parameters), 0);
+	struct pollfd readable = {.fd = channel->fd, .events = POLLIN};
+	if (poll(&readable, 1, 10000) != 1)
+		return -1;
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	int kind = event->event;
+	rdma_ack_cm_event(event);
+	return kind;
+}
+
+/* A process that answers requests to closed ports ends, and a child that it has forked lives on: another
+ * process answers. */
+void stray(void)
+{
+	int hold[2];
+	CHECK_EQ(pipe(hold), 0);
+	pid_t parent = fork();
+	CHECK(parent >= 0);
+	if (parent == 0) {
+		CHECK_EQ(connect_to_closed(9998), RDMA_CM_EVENT_REJECTED);
+		if (fork() == 0) {
+			char byte;
+			close(hold[1]);
+			_exit(read(hold[0], &byte, 1) != 0);
+		}
+		_exit(0);
+	}
+	expect_success_of(parent);
+	pid_t other = fork();
+	CHECK(other >= 0);
+	if (other == 0) {
+		limit_time(60);
+		CHECK_EQ(connect_to_closed(9999), RDMA_CM_EVENT_REJECTED);
+		_exit(0);
+	}
+	expect_success_of(other);
+}
