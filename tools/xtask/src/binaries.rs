@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::stages::{Log, last_lines};
-use crate::{Result, workspace};
+use crate::{Result, stacks, workspace};
 
 /// A program made of tests.
 #[derive(Clone, Debug)]
@@ -147,7 +147,8 @@ fn tier_in(reason: &str) -> Option<u32> {
 /// With `in_namespace` it runs as root of a user namespace where it is not root already.
 ///
 /// # Errors
-/// When it had to be killed after `limit`, or ended without saying how its tests went.
+/// When it had to be killed after `limit`, with the stacks of its processes in the log, or ended without saying
+/// how its tests went.
 pub(crate) fn run(
     program: &TestProgram,
     arguments: &[&str],
@@ -167,7 +168,7 @@ pub(crate) fn run(
     command.args(arguments).current_dir(&program.folder);
     command.env("CARGO_MANIFEST_DIR", &program.folder);
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-    let ended = wait(&mut command, limit);
+    let ended = wait(&mut command, limit, log);
     let text = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
     log.write(&format!("=== {} {}\n{text}\n", program.name, arguments.join(" ")))?;
     fs::remove_file(&output)?;
@@ -184,13 +185,14 @@ pub(crate) fn run(
     score.ok_or_else(|| format!("{} ended without saying how its tests went", program.name).into())
 }
 
-/// Waits for a program; false when it took too long and was killed.
-fn wait(command: &mut Command, limit: Duration) -> Result<bool> {
+/// Waits for a program; false when it took too long, and was killed after the stacks of its processes were
+/// printed.
+fn wait(command: &mut Command, limit: Duration, log: &Log) -> Result<bool> {
     let deadline = Instant::now() + limit;
     let mut child = command.spawn()?;
     while child.try_wait()?.is_none() {
         if Instant::now() > deadline {
-            child.kill()?;
+            stacks::print_and_kill(child.id(), log);
             child.wait()?;
             return Ok(false);
         }

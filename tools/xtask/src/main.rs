@@ -25,7 +25,9 @@ mod result;
 mod rules;
 mod rxe;
 mod semver;
+mod signals;
 mod soak;
+mod stacks;
 mod stages;
 mod table;
 mod test;
@@ -128,7 +130,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Test(options) => test::run(&options),
+        Command::Test(options) => signals::restore_defaults().and_then(|()| test::run(&options)),
         Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
         Command::Interop { architecture, arguments } => interop::run(&architecture, &arguments),

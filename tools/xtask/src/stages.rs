@@ -125,6 +125,12 @@ impl Log {
         Ok(Self { path, file, excerpts: RefCell::default(), repeats: RefCell::default() })
     }
 
+    /// The log of a stage that a test makes up.
+    #[cfg(test)]
+    pub(crate) fn of_test(name: &str) -> Self {
+        Self::create(name).expect("a log can be made")
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
