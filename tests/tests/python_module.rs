@@ -97,6 +97,20 @@ fn other_threads_run_while_a_call_waits_and_its_memory_stays() {
 }
 
 #[tier1("python3-numpy")]
+fn a_rank_that_leaves_early_is_told_to_all_at_once() {
+    for size in [2, 3] {
+        Package::new("left").holds("left_early", size);
+    }
+}
+
+#[tier1("python3-numpy")]
+fn an_operation_ends_after_its_timeout_and_names_the_rank_that_is_late() {
+    for property in ["late", "not_left"] {
+        Package::new(property).holds(property, 3);
+    }
+}
+
+#[tier1("python3-numpy")]
 fn a_rank_that_gives_up_is_named_to_the_others() {
     for property in ["interrupted", "aborted", "differing"] {
         Package::new(property).holds(property, 2);

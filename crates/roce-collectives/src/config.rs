@@ -6,6 +6,7 @@ use roce_ring::{Geometry, GeometryError, RingConfig};
 use roce_verbs::{DeviceConfig, PathMtu};
 
 use crate::interrupt::Interrupt;
+use crate::wait_notice::WaitNotice;
 
 /// The configuration with which a rank joins a group.
 ///
@@ -65,6 +66,11 @@ pub struct GroupConfig {
     pub steps: usize,
     /// Asked about every 100 ms while this rank waits, whether it is to give up.
     pub interrupt: Interrupt,
+    /// Told for which ranks this one waits while the group forms.
+    pub wait_notice: WaitNotice,
+    /// The timeout of each operation, and of leaving; `None` to wait for as long as it takes. The error names
+    /// the rank that was waited for. Waiting ranks look every 100 ms.
+    pub operation_timeout: Option<Duration>,
 }
 
 /// The longest timeout; a clock does not overflow with it.
@@ -96,6 +102,8 @@ impl GroupConfig {
             job: Vec::new(),
             steps: 0,
             interrupt: Interrupt::never(),
+            wait_notice: WaitNotice::silent(),
+            operation_timeout: None,
         }
     }
 

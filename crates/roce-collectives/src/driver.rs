@@ -5,15 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use roce_ring::{
-    Action, Geometry, Immediate, Machine, MachineError, MemoryKind, RankMemory, Remote, Side,
-    Violation, WindowRecord, Workspace,
+    Action, Geometry, Immediate, Machine, MachineError, MemoryKind, Operation, RankMemory, Remote,
+    Side, Violation, WindowRecord, Workspace,
 };
 use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteAddr, YieldPolicy,
     probes,
 };
 
-use crate::bootstrap::BootstrapClient;
+use crate::bootstrap::{BootstrapClient, progress};
 use crate::buffer::{Buffer, BufferSlice};
 use crate::config::GroupConfig;
 use crate::error::Error;
@@ -82,6 +82,14 @@ pub(crate) struct Driver {
     idle_span: Duration,
     ports_checked_at: Instant,
     interrupt: Interrupt,
+    /// The operation that runs, counted from 0.
+    number: u64,
+    operation: Operation,
+    timeout: Option<Duration>,
+    /// The beginning of the first wait of the operation that was longer than a spin.
+    slow_since: Option<Instant>,
+    /// The server knows that this rank waits in this operation.
+    has_reported_wait: bool,
 }
 
 /// The most completions per poll.
@@ -123,17 +131,31 @@ impl Driver {
             idle_span: Duration::ZERO,
             ports_checked_at: Instant::now(),
             interrupt: config.interrupt.clone(),
+            number: 0,
+            operation: Operation::barrier(),
+            timeout: config.operation_timeout,
+            slow_since: None,
+            has_reported_wait: false,
         }
     }
 
-    /// Runs the operation that the machine has started.
+    /// Returns the latest operation and its number, counted from 0.
+    pub(crate) fn latest(&self) -> (u64, Operation) {
+        (self.number, self.operation)
+    }
+
+    /// Runs the operation of this number, which the machine has started.
     pub(crate) fn run(
         &mut self,
+        (number, operation): (u64, &Operation),
         input: &BufferSlice,
         output: &BufferSlice,
         bootstrap: &mut BootstrapClient,
     ) -> Result<(), DriverError> {
-        self.idle_since = None;
+        bootstrap.check_departure(number)?;
+        (self.idle_since, self.slow_since) = (None, None);
+        (self.number, self.has_reported_wait) = (number, false);
+        self.operation = *operation;
         loop {
             while let Some(action) = self.machine.poll_action()? {
                 let bytes = bytes_of(&action);
@@ -313,6 +335,9 @@ impl Driver {
             return Ok(());
         }
         bootstrap.check()?;
+        bootstrap.check_departure(self.number)?;
+        bootstrap.answer(self.number, &self.operation)?;
+        self.check_time(now, bootstrap)?;
         let Some(ring) = &self.ring else { return Ok(()) };
         if now.duration_since(self.ports_checked_at) >= PORT_CHECK_INTERVAL {
             self.ports_checked_at = now;
@@ -321,18 +346,34 @@ impl Driver {
                 return Err(DriverError::InterfaceDown(interface.to_owned()));
             }
         }
-        sleep(ring, bootstrap.as_fd())?;
+        let limit =
+            self.timeout.map_or(PORT_CHECK_INTERVAL, |timeout| timeout.min(PORT_CHECK_INTERVAL));
+        sleep(ring, bootstrap.as_fd(), limit)?;
         Ok(())
+    }
+
+    /// Tells the server that this rank has waited for long, and gives the operation up after its timeout.
+    fn check_time(&mut self, now: Instant, bootstrap: &mut BootstrapClient) -> Result<(), Error> {
+        let waited = now.duration_since(*self.slow_since.get_or_insert(now));
+        let patience =
+            self.timeout.map_or(progress::PATIENCE, |timeout| progress::PATIENCE.min(timeout / 2));
+        if waited >= patience && !self.has_reported_wait {
+            self.has_reported_wait = true;
+            bootstrap.report_wait(self.number)?;
+        }
+        match self.timeout.filter(|timeout| waited >= *timeout) {
+            Some(timeout) => Err(bootstrap.report_late(self.number, timeout)),
+            None => Ok(()),
+        }
     }
 }
 
-/// Sleeps until a completion, a message of the bootstrap server, or the next check of the
-/// interfaces.
-fn sleep(ring: &Ring, bootstrap: BorrowedFd<'_>) -> Result<(), Error> {
+/// Sleeps until a completion, a message of the bootstrap server, or the end of `limit`.
+fn sleep(ring: &Ring, bootstrap: BorrowedFd<'_>, limit: Duration) -> Result<(), Error> {
     // A queue that is not empty reports at once.
     ring.rails.iter().for_each(|rail| rail.cq.arm(false));
     let channels: Vec<&CompletionChannel> = ring.rails.iter().map(|rail| &rail.channel).collect();
-    CompletionChannel::wait_any(&channels, bootstrap, Some(PORT_CHECK_INTERVAL))?;
+    CompletionChannel::wait_any(&channels, bootstrap, Some(limit))?;
     for channel in channels {
         while channel.poll().is_some() {}
     }

@@ -1,6 +1,7 @@
 //! The errors of a group.
 
 use std::io;
+use std::time::Duration;
 
 use roce_ring::{GeometryError, OperationError, UsageError, Violation};
 
@@ -78,6 +79,30 @@ pub enum Error {
         rank: u32,
         /// The violation.
         violation: Violation,
+    },
+    /// Another rank left the group before an operation that this rank calls; the group has ended.
+    #[error(
+        "rank {rank} left the group after {operations} operations, but this rank calls operation {number} \
+         (counted from 0); call the same operations on all ranks before they leave"
+    )]
+    Left {
+        /// The rank that left.
+        rank: u32,
+        /// The number of operations that it called.
+        operations: u64,
+        /// This rank's operation, counted from 0.
+        number: u64,
+    },
+    /// An operation, or leaving, was not done within its timeout, and it is not known for which rank this one
+    /// waited; the group has ended.
+    #[error(
+        "operation {number} (counted from 0) was not done within {timeout:?}; see what the other ranks do"
+    )]
+    Late {
+        /// This rank's operation, counted from 0.
+        number: u64,
+        /// The timeout.
+        timeout: Duration,
     },
     /// An interface of this rank is down; the group has ended.
     #[error(

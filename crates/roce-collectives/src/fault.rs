@@ -48,6 +48,8 @@ impl Error {
             | Self::RankFailed { .. }
             | Self::Neighbour { .. }
             | Self::Mismatch { .. }
+            | Self::Left { .. }
+            | Self::Late { .. }
             | Self::Bootstrap { .. }
             | Self::Message(_) => Fault::Peer,
             Self::Ended(_) => Fault::Earlier,
@@ -62,6 +64,7 @@ impl Error {
             Self::RankFailed { rank, .. }
             | Self::Neighbour { rank, .. }
             | Self::Mismatch { rank, .. }
+            | Self::Left { rank, .. }
             | Self::InterfaceDown { rank, .. } => Some(*rank),
             _ => None,
         }

@@ -39,6 +39,7 @@ mod rail;
 mod report;
 mod steps;
 mod timeline;
+mod wait_notice;
 
 pub use bootstrap::{BootstrapServer, Message, MessageError};
 pub use buffer::{Buffer, BufferSlice};
@@ -52,3 +53,4 @@ pub use report::Report;
 pub use roce_ring::{Collective, DataType, Geometry, Operation, ReduceOp, RingConfig};
 pub use steps::StepRecord;
 pub use timeline::TimelineEvent;
+pub use wait_notice::WaitNotice;

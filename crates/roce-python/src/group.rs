@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use roce_collectives::{
     BootstrapServer, Collective, DataType, Error, Group, GroupConfig, LauncherEnv, Operation,
-    ReduceOp,
+    ReduceOp, WaitNotice,
 };
 
 use crate::arguments::{Arguments, MAX_STAGED};
@@ -32,7 +32,10 @@ use crate::signals::Signals;
 ///     root: The address on which rank 0 listens, "host:port".
 ///     interfaces: The network interfaces to use, one rail each; by default the first that is up.
 ///     gid_index: The row of the interfaces' GID tables.
-///     timeout: How long to wait for the other ranks, in seconds.
+///     timeout: How long to wait for the other ranks, in seconds. A rank that waits for a second prints for
+///         which others, on the standard error.
+///     operation_timeout: How long an operation, or leaving, may take, in seconds; by default as long as the
+///         other ranks need. The error names the rank that was waited for.
 ///     on_listen: At rank 0, called with the address on which it listens, before the other ranks are
 ///         waited for; with port 0 in `root` it is a free one.
 #[pyclass(frozen, name = "Group", module = "roce")]
@@ -49,7 +52,7 @@ impl PyGroup {
     #[new]
     #[pyo3(signature = (
         rank = None, size = None, root = None, *, interfaces = None, gid_index = None, timeout = 60.0,
-        on_listen = None,
+        operation_timeout = None, on_listen = None,
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
@@ -60,18 +63,26 @@ impl PyGroup {
         interfaces: Option<Vec<String>>,
         gid_index: Option<u8>,
         timeout: f64,
+        operation_timeout: Option<f64>,
         on_listen: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (rank, size, root) =
             place(rank, size, root).map_err(|text| failure::usage(py, text))?;
-        let timeout = Duration::try_from_secs_f64(timeout)
-            .map_err(|_| failure::usage(py, format!("a timeout of {timeout} s is not possible")))?;
+        let duration = |seconds| {
+            Duration::try_from_secs_f64(seconds).map_err(|_| {
+                failure::usage(py, format!("a timeout of {seconds} s is not possible"))
+            })
+        };
+        let timeout = duration(timeout)?;
+        let operation_timeout = operation_timeout.map(duration).transpose()?;
         let signals = Signals::default();
         let config = GroupConfig {
             interfaces: interfaces.unwrap_or_default(),
             gid_index,
             timeout,
             interrupt: signals.interrupt(),
+            wait_notice: WaitNotice::new(print),
+            operation_timeout,
             ..GroupConfig::new(rank, size, root)
         };
         let fail = |error: Error| failure::exception(py, &error, signals.take_raised());
@@ -289,6 +300,16 @@ impl Drop for PyGroup {
             taken.discard();
         }
     }
+}
+
+/// Prints a line on Python's standard error, which a notebook shows.
+fn print(text: &str) {
+    let printed = Python::try_attach(|py| {
+        let line = format!("roce: {text}\n");
+        py.import("sys")?.getattr("stderr")?.call_method1("write", (line,)).map(drop)
+    });
+    // A program without a standard error is told nothing.
+    let _printed: Option<PyResult<()>> = printed;
 }
 
 /// What an operation that reduces does.

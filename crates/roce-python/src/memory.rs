@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::slice;
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use roce_collectives::{Buffer, BufferSlice, DataType, Error, Group};
 use roce_verbs::{AccessFlags, MemoryRegion, RegisterOptions};
@@ -43,13 +44,26 @@ impl ExportedMemory {
     /// # Errors
     /// `TypeError` if it has no buffer; `UsageError` if its elements are not one behind the other.
     pub(crate) fn of(object: &Bound<'_, PyAny>, which: &str) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(object)?;
+        let py = object.py();
+        let buffer = PyUntypedBuffer::get(object).map_err(|error| {
+            // An array of no dimensions has no shape, which PyO3 takes for a mistake of the object.
+            let is_scalar = || object.getattr("ndim").and_then(|count| count.extract::<usize>());
+            match error.is_instance_of::<PyBufferError>(py)
+                && is_scalar().is_ok_and(|count| count == 0)
+            {
+                true => failure::usage(
+                    py,
+                    format!("the {which} has no dimension; use {which}.reshape(1)"),
+                ),
+                false => error,
+            }
+        })?;
         if !buffer.is_c_contiguous() && !buffer.is_fortran_contiguous() {
             let text = format!(
                 "the elements of the {which} are not one behind the other in memory; copy it \
                  (numpy.ascontiguousarray)"
             );
-            return Err(failure::usage(object.py(), text));
+            return Err(failure::usage(py, text));
         }
         let (address, len) = (buffer.buf_ptr().addr(), buffer.len_bytes());
         let is_writable = !buffer.readonly();

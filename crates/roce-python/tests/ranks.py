@@ -224,19 +224,81 @@ def differing(group, _folder):
         if group.rank == 0:
             group.all_reduce(np.zeros(100_000))
         else:
-            group.all_reduce(np.zeros(100_000), op="max")
+            group.all_reduce(np.zeros(99_999), op="max")
         raise AssertionError("a result of two operations")
     except roce.PeerError as error:
         assert error.rank is not None, error
+        for part in ("allreduce of 100000 ", " with sum", "allreduce of 99999 ", " with max"):
+            assert part in str(error), error
 
 
-ENDED = (interrupted, aborted, differing)
+def left_early(group, _folder):
+    """A rank that leaves while the others call an operation is named to them at once, and is told, too."""
+    group.barrier()
+    begin = time.monotonic()
+    try:
+        if group.rank == 0:
+            group.leave()
+        else:
+            group.all_reduce(np.zeros(100_000))
+        raise AssertionError("rank 0 left before the others")
+    except roce.PeerError as error:
+        assert error.rank == 0, error
+        assert "left" in str(error) and "1 operations" in str(error), error
+    # A busy machine is slow, but a rank that is told nothing waits for ever.
+    assert time.monotonic() - begin < 10
+
+
+def late(group, folder):
+    """An operation ends after its timeout with an error that names the rank that did not call it."""
+    begin = time.monotonic()
+    if group.rank == 1:
+        while not (folder / "late").exists():
+            time.sleep(0.001)
+        try:
+            # What the others sent before they gave up may complete one.
+            for _ in range(3):
+                group.barrier()
+            raise AssertionError("the others gave up")
+        except (roce.PeerError, roce.GroupEndedError):
+            return
+    try:
+        group.barrier()
+        raise AssertionError("rank 1 did not call it")
+    except roce.PeerError as error:
+        assert error.rank == 1, error
+        assert "rank 1 did not call operation 0" in str(error), error
+    took = time.monotonic() - begin
+    (folder / "late").touch()
+    assert TIMEOUT - 0.5 <= took < 30, took
+
+
+def not_left(group, folder):
+    """Leaving ends after the timeout of operations with an error that names the rank that stays."""
+    if group.rank == 1:
+        while not (folder / "not_left").exists():
+            time.sleep(0.001)
+        group.abort()
+        return
+    try:
+        group.leave()
+        raise AssertionError("rank 1 did not leave")
+    except roce.PeerError as error:
+        assert error.rank == 1 and "rank 1 did not leave" in str(error), error
+    finally:
+        (folder / "not_left").touch()
+
+
+ENDED = (interrupted, aborted, differing, left_early, late, not_left)
+#: Of operations, in seconds, where a property is about it.
+TIMEOUT = 2.0
 
 
 def main():
     name, folder, rank, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     run = globals()[name]
-    group = roce.Group(rank, size, ROOT)
+    timeout = TIMEOUT if run in (late, not_left) else None
+    group = roce.Group(rank, size, ROOT, operation_timeout=timeout)
     assert (group.rank, group.size, group.interfaces) == (rank, size, ["eth0"])
     if run in ENDED:
         run(group, folder)

@@ -1,5 +1,7 @@
 //! One collective call.
 
+use std::fmt;
+
 use crate::{Collective, DataType, Geometry, ReduceOp};
 
 /// One collective call, the same at every rank.
@@ -170,9 +172,39 @@ pub enum OperationError {
     },
 }
 
+/// The fields that matter to the collective, for people: `allreduce of 100 float with sum`.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { collective, data_type, op, root, count } = self;
+        f.write_str(collective.name())?;
+        if *collective == Collective::Barrier {
+            return Ok(());
+        }
+        write!(f, " of {count} {}", data_type.name())?;
+        if collective.reduces() {
+            write!(f, " with {}", op.name())?;
+        }
+        if collective.has_root() { write!(f, " with root {root}") } else { Ok(()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_is_told_with_the_fields_that_matter() {
+        let told = |operation: Operation| operation.to_string();
+        assert_eq!(
+            told(Operation::all_reduce(DataType::F32, ReduceOp::Max, 7)),
+            "allreduce of 7 float with max"
+        );
+        assert_eq!(
+            told(Operation::broadcast(DataType::U8, 2, 3)),
+            "broadcast of 3 uint8 with root 2"
+        );
+        assert_eq!(told(Operation::barrier()), "barrier");
+    }
 
     #[test]
     fn fields_that_do_not_matter_do_not_change_the_signature() {

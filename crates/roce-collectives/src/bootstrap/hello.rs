@@ -3,6 +3,7 @@
 use roce_ring::RingConfig;
 
 use super::message::{Message, MessageError};
+use super::progress;
 
 use crate::config::GroupConfig;
 
@@ -23,7 +24,8 @@ pub(crate) fn message(config: &GroupConfig) -> Message {
         .with("ring.slots", slots)
         .with("ring.slot_bytes", slot_bytes)
         .with("ring.small_limit", small_message_max)
-        .with("ring.split", u8::from(split));
+        .with("ring.split", u8::from(split))
+        .with(progress::KEY, 1);
     config
         .job
         .iter()

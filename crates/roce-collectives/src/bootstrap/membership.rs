@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::message::{Message, MessageError};
 
 use super::lane_messages::{LaneOffer, LanePeer};
+use super::progress::{self, Departure};
 use crate::bootstrap::hello;
 use crate::report::Report;
 
@@ -59,6 +60,16 @@ struct Member {
     offers: BTreeMap<u32, LaneOffer>,
     is_ready: bool,
     has_said_bye: bool,
+    /// It takes and sends the messages of [`progress`].
+    has_progress: bool,
+    /// The missing ranks that it was told.
+    told_missing: String,
+    /// The operation in which it last said that it waits.
+    waits_in: Option<u64>,
+    /// The operation, of this number, that it calls where a neighbour calls another.
+    calls: Option<(u64, String)>,
+    /// The operations that it called before it left, if it has said so.
+    operations: Option<u64>,
 }
 
 impl Membership {
@@ -128,6 +139,102 @@ impl Membership {
         }
     }
 
+    /// Handles the end of a second in which ranks were waited for: those that have arrived are told which are
+    /// missing, if that has changed.
+    pub(crate) fn handle_patience(&mut self) {
+        if self.phase != Phase::Gathering {
+            return;
+        }
+        let missing = name_ranks((0..self.size).filter(|rank| !self.members.contains_key(rank)));
+        let told = Message::new("MISSING").with("ranks", &missing);
+        let listening = self.members.values_mut().filter(|member| member.has_progress);
+        for member in listening.filter(|member| member.told_missing != missing) {
+            member.told_missing.clone_from(&missing);
+            self.output.push_back(Output::Send(member.conn, told.clone()));
+        }
+    }
+
+    /// Handles a rank that gives up an operation, or leaving if it has said `BYE`: ends the group because of
+    /// the ranks that are not known to wait in it, too.
+    fn handle_late(&mut self, rank: u32, number: u64, seconds: &str) {
+        let is_leaving = self.members.get(&rank).is_some_and(|member| member.has_said_bye);
+        let is_late = |other: &u32, member: &Member| {
+            let is_there =
+                if is_leaving { member.has_said_bye } else { member.waits_in == Some(number) };
+            *other != rank && !is_there
+        };
+        let late = |known: bool| -> Vec<u32> {
+            let members = self.members.iter().filter(|(_, member)| member.has_progress == known);
+            members
+                .filter(|(other, member)| is_late(other, member))
+                .map(|(other, _)| *other)
+                .collect()
+        };
+        // A rank that does not tell where it is comes second.
+        let late = Some(late(true)).filter(|late| !late.is_empty()).unwrap_or_else(|| late(false));
+        let Some(&first) = late.first() else {
+            let what = if is_leaving { "leaving".into() } else { format!("operation {number}") };
+            self.abort(rank, &format!("waited {seconds} s in {what}, as all others do"));
+            return;
+        };
+        let names = name_ranks(late.into_iter());
+        let what = match is_leaving {
+            true => "leave".to_owned(),
+            false => format!("call operation {number} (counted from 0)"),
+        };
+        self.abort(first, &format!("{names} did not {what}; rank {rank} waited {seconds} s"));
+    }
+
+    /// Handles what a rank calls where a neighbour calls another operation: ends the group if another rank
+    /// has said so of the same operation, and otherwise asks the others.
+    fn handle_calls(&mut self, rank: u32, number: u64, text: String) {
+        let others = || self.members.iter().filter(|(other, _)| **other != rank);
+        let different = others().find_map(|(other, member)| match &member.calls {
+            Some((theirs, what)) if *theirs == number && *what != text => Some((*other, what)),
+            _ => None,
+        });
+        if let Some((other, what)) = different {
+            let reason = format!(
+                "called {what} as operation {number} (counted from 0), but rank {rank} called {text}"
+            );
+            self.abort(other, &reason);
+            return;
+        }
+        let asked = others().filter(|(_, member)| member.has_progress);
+        self.output
+            .extend(asked.map(|(_, member)| Output::Send(member.conn, progress::asks(number))));
+        if let Some(member) = self.members.get_mut(&rank) {
+            member.calls = Some((number, text));
+        }
+    }
+
+    /// Handles a rank that leaves after so many operations.
+    fn handle_bye(&mut self, rank: u32, operations: Option<u64>) {
+        let Some(member) = self.members.get_mut(&rank) else { return };
+        (member.has_said_bye, member.operations) = (true, operations);
+        if let Some(operations) = operations {
+            let others = self.members.iter();
+            let other = others
+                .filter_map(|(other, member)| Some((*other, member.operations?)))
+                .find(|(_, theirs)| *theirs != operations);
+            if let Some((other, theirs)) = other {
+                let early = if operations < theirs { rank } else { other };
+                let (few, many) = (operations.min(theirs), operations.max(theirs));
+                self.abort(
+                    early,
+                    &format!("left after {few} operations, another rank after {many}"),
+                );
+                return;
+            }
+            let left = Departure { rank, operations }.to_message();
+            let staying = self.members.values().filter(|one| one.has_progress && !one.has_said_bye);
+            self.output.extend(staying.map(|one| Output::Send(one.conn, left.clone())));
+        }
+        if self.members.values().all(|member| member.has_said_bye) {
+            self.end(Message::new("BYE"));
+        }
+    }
+
     /// Ends the group because `rank` failed.
     pub(crate) fn abort(&mut self, rank: u32, reason: &str) {
         let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
@@ -183,10 +290,15 @@ impl Membership {
         }
         let member = Member {
             conn,
+            has_progress: progress::is_spoken(&message),
             hello: message,
             offers: BTreeMap::new(),
             is_ready: false,
             has_said_bye: false,
+            told_missing: String::new(),
+            waits_in: None,
+            calls: None,
+            operations: None,
         };
         self.members.insert(rank, member);
         let compared = match (rank, self.members.get(&0)) {
@@ -200,7 +312,7 @@ impl Membership {
             self.refuse(reason);
         } else if self.is_complete() {
             self.lanes = self.members[&0].hello.number_as("ring.lanes")?;
-            self.send_all(&Message::new("WELCOME"));
+            self.send_all(&Message::new("WELCOME").with(progress::KEY, 1));
             self.phase = if self.size == 1 { Phase::Connecting } else { Phase::Offering };
         }
         Ok(())
@@ -235,10 +347,18 @@ impl Membership {
                 }
             }
             ("BYE", Phase::Running) if !member.has_said_bye => {
-                member.has_said_bye = true;
-                if self.members.values().all(|member| member.has_said_bye) {
-                    self.end(Message::new("BYE"));
-                }
+                // Programs of before say only that they leave.
+                let operations = message.number("operations").ok();
+                self.handle_bye(rank, operations);
+            }
+            ("WAIT", Phase::Running) => member.waits_in = Some(message.number("operation")?),
+            ("CALLS", Phase::Running) => {
+                let text = message.text("text")?.to_owned();
+                self.handle_calls(rank, message.number("operation")?, text);
+            }
+            ("LATE", Phase::Running) => {
+                let seconds = message.text("seconds")?.to_owned();
+                self.handle_late(rank, message.number("operation")?, &seconds);
             }
             (word, _) => self.abort(rank, &format!("said {word} out of place")),
         }
@@ -314,7 +434,7 @@ mod tests {
         membership.handle_message(11, Ok(hello(1, 2)));
         assert!(outputs(&mut membership).is_empty());
         membership.handle_message(10, Ok(hello(0, 2)));
-        assert_eq!(outputs(&mut membership), ["10: WELCOME", "11: WELCOME"]);
+        assert_eq!(outputs(&mut membership), ["10: WELCOME progress=1", "11: WELCOME progress=1"]);
         membership
     }
 
@@ -455,6 +575,113 @@ mod tests {
             assert_eq!(message.number("rank"), Ok(1));
             assert_eq!(message.text("reason"), Ok(expected));
         }
+    }
+
+    #[test]
+    fn ranks_that_have_arrived_are_told_once_which_are_missing() {
+        let mut membership = Membership::new(3);
+        membership.handle_message(1, Ok(hello(0, 3)));
+        membership.handle_patience();
+        membership.handle_patience();
+        assert_eq!(outputs(&mut membership), ["1: MISSING ranks=ranks%201,%202"]);
+        membership.handle_message(2, Ok(hello(2, 3)));
+        membership.handle_patience();
+        let told = outputs(&mut membership);
+        assert_eq!(told, ["1: MISSING ranks=rank%201", "2: MISSING ranks=rank%201"]);
+        membership.handle_message(3, Ok(hello(1, 3)));
+        membership.handle_patience();
+        assert!(outputs(&mut membership).iter().all(|text| text.ends_with("WELCOME progress=1")));
+    }
+
+    #[test]
+    fn a_rank_that_leaves_is_told_to_those_that_go_on_and_counts_must_agree() {
+        let bye = |operations: u64| Ok(Message::new("BYE").with("operations", operations));
+        let mut membership = two_running();
+        membership.handle_message(11, bye(3));
+        assert_eq!(outputs(&mut membership), ["10: LEFT rank=1 operations=3"]);
+        membership.handle_message(10, bye(3));
+        assert_eq!(outputs(&mut membership)[0], "10: BYE");
+
+        let mut membership = two_running();
+        membership.handle_message(11, bye(3));
+        outputs(&mut membership);
+        membership.handle_message(10, bye(4));
+        let expected =
+            "10: ABORT rank=1 reason=left%20after%203%20operations,%20another%20rank%20after%204";
+        assert_eq!(outputs(&mut membership)[0], expected);
+    }
+
+    #[test]
+    fn a_rank_that_waits_in_vain_names_the_ranks_that_do_not_wait_with_it() {
+        let late = |rank: u64, number: u64| {
+            Message::parse(&format!("LATE operation={number} seconds=5")).map(|text| (rank, text))
+        };
+        let reason = |membership: &mut Membership| {
+            let said = outputs(membership);
+            Message::parse(said[0].split_once(": ").unwrap().1).unwrap()
+        };
+        let mut membership = two_running();
+        membership.handle_message(10, Ok(Message::new("WAIT").with("operation", 6)));
+        let (conn, message) = late(10, 6).unwrap();
+        membership.handle_message(conn, Ok(message));
+        let told = reason(&mut membership);
+        assert_eq!(told.value("rank"), Some("1"));
+        let expected = "rank 1 did not call operation 6 (counted from 0); rank 0 waited 5 s";
+        assert_eq!(told.value("reason"), Some(expected));
+
+        let mut membership = two_running();
+        for conn in [10, 11] {
+            membership.handle_message(conn, Ok(Message::new("WAIT").with("operation", 6)));
+        }
+        let (conn, message) = late(11, 6).unwrap();
+        membership.handle_message(conn, Ok(message));
+        let told = reason(&mut membership);
+        assert_eq!(told.value("reason"), Some("waited 5 s in operation 6, as all others do"));
+
+        let mut membership = two_running();
+        membership.handle_message(11, Ok(Message::new("BYE").with("operations", 2)));
+        outputs(&mut membership);
+        let (conn, message) = late(11, 2).unwrap();
+        membership.handle_message(conn, Ok(message));
+        let told = reason(&mut membership);
+        assert_eq!(told.value("reason"), Some("rank 0 did not leave; rank 1 waited 5 s"));
+    }
+
+    #[test]
+    fn ranks_that_call_different_operations_are_told_what_each_calls() {
+        let calls = |text: &str| Ok(Message::new("CALLS").with("operation", 4).with("text", text));
+        let mut membership = two_running();
+        membership.handle_message(10, calls("barrier"));
+        assert_eq!(outputs(&mut membership), ["11: CALLS operation=4"]);
+        membership.handle_message(11, calls("all_reduce"));
+        let told = outputs(&mut membership).swap_remove(0);
+        let told = Message::parse(told.split_once(": ").unwrap().1).unwrap();
+        let expected =
+            "called barrier as operation 4 (counted from 0), but rank 1 called all_reduce";
+        assert_eq!((told.value("rank"), told.value("reason")), (Some("0"), Some(expected)));
+    }
+
+    #[test]
+    fn a_rank_that_knows_no_progress_is_sent_none() {
+        let old = |rank: u32| {
+            let text = hello(rank, 2).to_string().replace(" progress=1", "");
+            Message::parse(&text)
+        };
+        let mut membership = Membership::new(2);
+        membership.handle_message(10, old(0));
+        membership.handle_patience();
+        assert!(outputs(&mut membership).is_empty());
+        membership.handle_message(11, Ok(hello(1, 2)));
+        membership.handle_message(10, Ok(offer(0, 0).to_message()));
+        membership.handle_message(11, Ok(offer(0, 1).to_message()));
+        for conn in [10, 11] {
+            membership.handle_message(conn, Ok(Message::new("READY")));
+        }
+        outputs(&mut membership);
+        membership.handle_message(11, Ok(Message::new("BYE").with("operations", 3)));
+        assert!(outputs(&mut membership).is_empty());
+        membership.handle_message(10, Ok(Message::new("BYE")));
+        assert_eq!(outputs(&mut membership)[0], "10: BYE");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod lane_messages;
 mod line_stream;
 mod membership;
 mod message;
+pub(crate) mod progress;
 mod server;
 
 pub(crate) use client::BootstrapClient;

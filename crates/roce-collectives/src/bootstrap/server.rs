@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::line_stream::LineStream;
 use super::membership::{ConnId, Membership, Output, Phase};
+use super::progress;
 use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
 use crate::report::Report;
@@ -77,6 +78,13 @@ impl BootstrapServer {
         self.address
     }
 
+    /// Lets the thread end by itself: it tells the ranks that have joined, and those that come within three
+    /// seconds, that rank 0 is gone, while its program goes on.
+    pub(crate) fn abandon(mut self) {
+        self.stop = None;
+        drop(self.thread.take());
+    }
+
     /// Waits up to `timeout` for the next report of any rank.
     pub fn next_report(&self, timeout: Duration) -> Option<Report> {
         self.reports.recv_timeout(timeout).ok()
@@ -122,6 +130,7 @@ struct Client {
 impl ServerLoop {
     fn run(mut self) {
         let (mut phase, mut deadline) = (self.membership.phase(), Instant::now() + self.timeout);
+        let mut told_at = Instant::now();
         loop {
             let now = Instant::now();
             if self.membership.phase() != phase {
@@ -142,8 +151,17 @@ impl ServerLoop {
             } else if limit.is_some_and(|limit| limit.is_zero()) {
                 self.membership.handle_timeout(self.timeout.as_secs());
             }
+            let mut wait = limit;
+            if phase == Phase::Gathering {
+                if now.duration_since(told_at) >= progress::PATIENCE {
+                    told_at = now;
+                    self.membership.handle_patience();
+                }
+                let next = progress::PATIENCE.saturating_sub(now.duration_since(told_at));
+                wait = wait.map(|wait| wait.min(next));
+            }
             self.serve();
-            if self.membership.phase() == phase && self.wait(limit).is_err() {
+            if self.membership.phase() == phase && self.wait(wait).is_err() {
                 return;
             }
         }
@@ -278,7 +296,7 @@ mod tests {
     fn a_group_of_one_starts_and_ends() {
         let server = server(1, Duration::from_secs(10));
         let mut rank = connect(&server, &hello(0, 1));
-        assert_eq!(receive(&mut rank), "WELCOME");
+        assert_eq!(receive(&mut rank), "WELCOME progress=1");
         rank.get_mut().write_all(b"READY\nREPORT kind=time size=8\n").unwrap();
         assert_eq!(receive(&mut rank), "GO");
         let report = server.next_report(Duration::from_secs(10)).unwrap();
@@ -306,7 +324,7 @@ mod tests {
         let mut second = connect(&server, &hello(1, 2));
         assert_eq!(
             (receive(&mut first), receive(&mut second)),
-            ("WELCOME".into(), "WELCOME".into())
+            ("WELCOME progress=1".into(), "WELCOME progress=1".into())
         );
         drop(second);
         assert_eq!(receive(&mut first), "ABORT rank=1 reason=gone");
@@ -364,6 +382,6 @@ mod tests {
         let crowd: Vec<_> = (0..MAX_UNKNOWN_CLIENTS + 10).map(|_| connect(&server, "")).collect();
         drop(crowd);
         let mut rank = connect(&server, &hello(0, 1));
-        assert_eq!(receive(&mut rank), "WELCOME");
+        assert_eq!(receive(&mut rank), "WELCOME progress=1");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_ring::{Side, Violation};
+use roce_ring::{Side, Violation, ViolationKind};
 
 use crate::bootstrap::Message;
 
@@ -25,7 +25,10 @@ impl Group {
             DriverError::Violation(violation) => {
                 let Violation { side, .. } = violation;
                 let rank = neighbour(side);
-                (rank, Error::Mismatch { rank, violation })
+                let differs = matches!(violation.kind, ViolationKind::WrongSignature { .. });
+                let (number, operation) = self.driver.latest();
+                let told = differs.then(|| self.bootstrap.report_difference(number, &operation));
+                (rank, told.flatten().unwrap_or(Error::Mismatch { rank, violation }))
             }
             DriverError::RequestFailed { lane, side, status } => {
                 let ring = self.driver.ring.as_ref();
@@ -45,11 +48,18 @@ impl Group {
             DriverError::InterfaceDown(interface) => {
                 (rank, Error::InterfaceDown { rank, interface })
             }
-            DriverError::Other(error) => (rank, error),
+            DriverError::Other(error) => (error.failed_rank().unwrap_or(rank), error),
         };
         let error = match error {
             // The server knows these errors already.
             Error::RankFailed { .. } | Error::Refused { .. } => error,
+            // The others call it by their own operations.
+            Error::Left { rank: left, operations, .. } => {
+                let reason = format!("left after {operations} operations, rank {rank} goes on");
+                let message = Message::new("ABORT").with("rank", left).with("reason", reason);
+                let _said = self.bootstrap.send(&message);
+                error
+            }
             error => self.report_failure(culprit, error),
         };
         self.ended = Some(error.to_string());

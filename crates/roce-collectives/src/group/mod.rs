@@ -56,6 +56,9 @@ pub struct Group {
     driver: Driver,
     bootstrap: BootstrapClient,
     server: Option<BootstrapServer>,
+    /// The number of operations that were started.
+    operations: u64,
+    operation_timeout: Option<Duration>,
     /// The reason why the group ended.
     ended: Option<String>,
 }
@@ -97,24 +100,44 @@ impl Group {
         }
         let hello = hello::message(&config);
         hello.encode()?;
+        // Mistakes of this host are told before any other rank is waited for.
+        let several = config.size > 1;
+        let opened = several.then(|| Self::open(&config, &geometry)).transpose();
         let server = match server {
-            None if config.rank == 0 => {
+            None if config.rank == 0 && opened.is_ok() => {
                 Some(BootstrapServer::start(&config.root, config.size, config.timeout)?)
             }
             server => server,
         };
         let root =
             server.as_ref().map_or(config.root.clone(), |server| server.address().to_string());
-        let mut bootstrap =
-            BootstrapClient::connect(&root, config.timeout, config.interrupt.clone())?;
-        bootstrap.send(&hello)?;
-        bootstrap.expect(&["WELCOME"], config.timeout)?;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                if let Some(mut bootstrap) = BootstrapClient::connect_once(&root, &config) {
+                    let said = bootstrap.send(&hello);
+                    let _said = said.and_then(|()| bootstrap.send(&abort(config.rank, &error)));
+                }
+                // The program is told at once, and others while it goes on.
+                server.into_iter().for_each(BootstrapServer::abandon);
+                return Err(error);
+            }
+        };
+        let mut bootstrap = match Self::gather(&root, &config, &hello) {
+            Ok(bootstrap) => bootstrap,
+            Err(error) => {
+                if let (Error::Interrupted, Some(server)) = (&error, server) {
+                    server.abandon();
+                }
+                return Err(error);
+            }
+        };
         let clock = Clock::new(config.device.trace.as_ref());
         let registered = Arc::default();
-        let mut connect = || -> Result<(Option<Ring>, Buffer), Error> {
-            let several = config.size > 1;
-            let ring =
-                several.then(|| Self::connect(&config, &geometry, &mut bootstrap)).transpose()?;
+        let connect = || -> Result<(Option<Ring>, Buffer), Error> {
+            let ring = opened
+                .map(|opened| Self::connect(opened, &config, &geometry, &mut bootstrap))
+                .transpose()?;
             let scratch =
                 Buffer::new(&registered, &domains(ring.as_ref()), geometry.scratch_bytes())?;
             bootstrap.send(&Message::new("READY"))?;
@@ -138,17 +161,48 @@ impl Group {
         let steps = StepRecorder::new(config.steps);
         let timeline = TimelineRecorder::new(config.device.trace.clone());
         let driver = Driver::new(geometry, ring, scratch, steps, clock, timeline, &config);
-        Ok(Self { geometry, registered, interfaces, driver, bootstrap, server, ended: None })
+        let operation_timeout = config.operation_timeout;
+        Ok(Self {
+            geometry,
+            registered,
+            interfaces,
+            driver,
+            bootstrap,
+            server,
+            operations: 0,
+            operation_timeout,
+            ended: None,
+        })
+    }
+
+    /// Opens the interfaces, and describes the lanes for the neighbours.
+    fn open(config: &GroupConfig, geometry: &Geometry) -> Result<(Ring, Vec<Message>), Error> {
+        let ring = Ring::open(config, geometry)?;
+        if let Some(interface) = ring.interface_down() {
+            let interface = interface.to_owned();
+            return Err(Error::InterfaceDown { rank: config.rank, interface });
+        }
+        let offers = (0..geometry.lanes()).map(|lane| Ok(ring.offer(lane, config)?.to_message()));
+        let offers = offers.collect::<Result<_, Error>>()?;
+        Ok((ring, offers))
+    }
+
+    /// Waits until all ranks have come.
+    fn gather(root: &str, config: &GroupConfig, hello: &Message) -> Result<BootstrapClient, Error> {
+        let mut bootstrap = BootstrapClient::connect(root, config)?;
+        bootstrap.send(hello)?;
+        bootstrap.expect(&["WELCOME"], config.timeout)?;
+        Ok(bootstrap)
     }
 
     fn connect(
+        (mut ring, offers): (Ring, Vec<Message>),
         config: &GroupConfig,
         geometry: &Geometry,
         bootstrap: &mut BootstrapClient,
     ) -> Result<Ring, Error> {
-        let mut ring = Ring::open(config, geometry)?;
-        for lane in 0..geometry.lanes() {
-            bootstrap.send(&ring.offer(lane, config)?.to_message())?;
+        for offer in &offers {
+            bootstrap.send(offer)?;
         }
         for _ in 0..2 * geometry.lanes() {
             let message = bootstrap.expect(&["NEXT", "PREV"], config.timeout)?;
@@ -262,17 +316,18 @@ impl Group {
         self.driver.timeline.take()
     }
 
-    /// Leaves the group; returns when all ranks have called it.
+    /// Leaves the group; returns when all ranks have called it. Ranks in an operation that this one has not
+    /// called get [`Error::Left`] at once, and this one [`Error::RankFailed`].
     ///
     /// # Errors
-    /// [`Error::RankFailed`] if a rank fails instead; [`Error::Ended`].
+    /// [`Error::RankFailed`] if a rank fails instead, or does not leave within
+    /// [`GroupConfig::operation_timeout`]; [`Error::Ended`].
     pub fn leave(mut self) -> Result<(), Error> {
         if let Some(why) = self.ended.take() {
             return Err(Error::Ended(why));
         }
         self.ended = Some("it was left".into());
-        self.bootstrap.send(&Message::new("BYE"))?;
-        self.bootstrap.wait_for("BYE")
+        self.bootstrap.leave(self.operations, self.operation_timeout)
     }
 }
 

@@ -118,7 +118,9 @@ impl Group {
     /// # Errors
     /// [`Error::Operation`] and [`Error::Buffer`] for invalid arguments, which leave the group
     /// usable. [`Error::RankFailed`], [`Error::Neighbour`], [`Error::Mismatch`] and
-    /// [`Error::InterfaceDown`] name the rank that failed; the group has ended then.
+    /// [`Error::InterfaceDown`] name the rank that failed, [`Error::Left`] one that has left before the
+    /// operation; [`Error::RankFailed`] is one that did not call it within
+    /// [`GroupConfig::operation_timeout`](crate::GroupConfig::operation_timeout), too. The group has ended then.
     pub fn perform(
         &mut self,
         operation: &Operation,
@@ -131,10 +133,11 @@ impl Group {
         }
         let in_place = self.check(operation, &input, &output)?;
         let number = self.driver.machine.start(operation, in_place)?;
+        self.operations += 1;
         let begun = if self.driver.steps.is_on() { self.driver.clock.now() } else { 0 };
         self.driver.steps.begin(number, begun);
         self.driver.timeline.begin(&self.driver.clock, number, operation);
-        let done = self.driver.run(&input, &output, &mut self.bootstrap);
+        let done = self.driver.run((number, operation), &input, &output, &mut self.bootstrap);
         self.driver.steps.finish();
         self.driver.timeline.end(&self.driver.clock, number);
         done.map_err(|error| self.fail(error))

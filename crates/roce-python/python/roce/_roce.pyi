@@ -17,6 +17,7 @@ class Group:
         interfaces: Optional[Sequence[str]] = None,
         gid_index: Optional[int] = None,
         timeout: float = 60.0,
+        operation_timeout: Optional[float] = None,
         on_listen: Optional[Callable[[str], object]] = None,
     ) -> None: ...
     @property

@@ -398,7 +398,9 @@ def _like_rows(tensor, others, count):
 
 
 def _join(store, rank, size, timeout):
-    options = {"timeout": timeout.total_seconds(), **_options}
+    seconds = timeout.total_seconds()
+    # As with other backends, the timeout is that of each operation, too.
+    options = {"timeout": seconds, "operation_timeout": seconds, **_options}
     if size == 1:
         return roce.Group(0, 1, **options)
     if rank > 0:
