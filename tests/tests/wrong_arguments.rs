@@ -2,10 +2,40 @@
 
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
-use roce_tests::verbs_program::VerbsProgram;
+use roce_tests::verbs_program::{VerbsProgram, expect_success};
 
 #[tier1]
 fn wrong_arguments_fail_with_the_errors_of_rdma_core() {
     let cable = Cable::with_mtu(1500);
     VerbsProgram::linked("arguments").run_all(&cable.left, |_| {});
+}
+
+#[tier1]
+fn requests_take_places_until_their_completions_are_polled_also_with_shards() {
+    let cable = Cable::with_mtu(1500);
+    let program = VerbsProgram::linked_with("arguments", "arguments-places", &[]);
+    for scenario in unpolled(&program) {
+        let mut command = program.command(&scenario);
+        command.env("ROCE_SHARDS", "3");
+        expect_success(&scenario, &cable.left, command);
+    }
+}
+
+#[tier1]
+fn requests_that_are_done_take_no_places_where_the_environment_says_so() {
+    let cable = Cable::with_mtu(1500);
+    let program = VerbsProgram::linked_with("arguments", "arguments-rule", &[]);
+    for scenario in unpolled(&program) {
+        let mut command = program.command(&scenario);
+        command.env("ROCE_QUEUES", "rxe");
+        expect_success(&scenario, &cable.left, command);
+    }
+}
+
+/// The scenarios of requests whose completions are not polled.
+fn unpolled(program: &VerbsProgram) -> Vec<String> {
+    let named = |name: &String| name.starts_with("unpolled-");
+    let scenarios: Vec<_> = program.scenarios().into_iter().filter(named).collect();
+    assert!(scenarios.len() >= 6, "{scenarios:?}");
+    scenarios
 }

@@ -28,6 +28,9 @@ pub trait Consumer {
         None
     }
 
+    /// Notes that a completion is returned to the caller that polls `poller`, without entering the queue.
+    fn on_bypass(_poller: &Self::Queue, _completion: &Completion) {}
+
     /// Adds a completion to its queue, if that exists.
     fn push(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed;
 

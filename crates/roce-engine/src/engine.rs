@@ -376,6 +376,7 @@ impl<C: Consumer> Engine<C> {
             if round.completion.is_none()
                 && poller.is_some_and(|queue| C::can_bypass(queue, handle))
             {
+                poller.into_iter().for_each(|queue| C::on_bypass(queue, &completion));
                 round.completion = Some(completion);
                 continue;
             }

@@ -54,6 +54,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         connection_file,
         link_rate,
         shards,
+        queue_rule: environment::queue_rule()?,
         ..DeviceConfig::default()
     })
 }

@@ -54,7 +54,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Open(_) => ENODEV,
         Error::Port(_) => EADDRINUSE,
         Error::OpenedDifferently { .. } | Error::WindowsBound { .. } => EBUSY,
-        Error::TooManyWindows => ENOMEM,
+        Error::TooManyWindows | Error::OutOfMemory => ENOMEM,
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
         Error::Route(_) => EIO,

@@ -69,7 +69,8 @@ impl ConnectOptions {
     /// that ask for it are signaled.
     pub fn init(&self, send_cq: CqHandle, recv_cq: CqHandle) -> QpInit {
         let Self { cap, service, srq, .. } = *self;
-        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq }
+        let numbers = Default::default();
+        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq, numbers }
     }
 
     /// Returns the attributes of the transitions of end 0 or 1 from RESET to INIT, RTR and RTS, for a

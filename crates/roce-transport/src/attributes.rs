@@ -158,6 +158,18 @@ pub struct QpInit {
     /// Shared queue that its receives come from; then `cap.max_recv_wr` and `max_recv_sge` do not
     /// count.
     pub srq: Option<SrqHandle>,
+    /// What its completions call its work queues.
+    pub numbers: WorkQueueNumbers,
+}
+
+/// Numbers that a driver gives the work queues of a queue pair, below
+/// [`Retired::MAX_QUEUES`](crate::Retired::MAX_QUEUES). The endpoint copies them into completions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkQueueNumbers {
+    /// That of the send queue.
+    pub send: u32,
+    /// That of the receive queue, which may be a shared one.
+    pub receive: u32,
 }
 
 /// Capacity of a queue pair; as `ibv_qp_cap`. Queues take memory only as they fill.

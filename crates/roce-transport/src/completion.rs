@@ -29,6 +29,55 @@ pub struct Completion {
     pub is_over_ipv6: bool,
     /// The peer solicited an event.
     pub solicited: bool,
+    /// The requests of its work queue that are done with it.
+    pub retired: Retired,
+}
+
+/// Requests that no longer count against the capacity of their work queue, once the program has taken
+/// the completion that this is part of: the request that has completed, and those before it that had
+/// no completion of their own.
+///
+/// The endpoint gives the place of a request to a later one as soon as the request is done. A driver
+/// that keeps it until the program knows of that counts by these.
+///
+/// ```
+/// use roce_transport::Retired;
+///
+/// let retired = Retired::new(7, 3);
+/// assert_eq!((retired.queue(), retired.count()), (7, 3));
+/// assert_eq!(size_of::<Retired>(), 7); // it takes what padding a completion has
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    queue: [u8; 3],
+    count: [u8; 4],
+}
+
+impl Retired {
+    /// Most numbers of work queues.
+    pub const MAX_QUEUES: u32 = 1 << 24;
+
+    /// Requests, `count` of them, of the work queue that its driver has given this number; see
+    /// [`WorkQueueNumbers`](crate::WorkQueueNumbers). A number is taken modulo
+    /// [`MAX_QUEUES`](Self::MAX_QUEUES).
+    #[inline]
+    pub const fn new(queue: u32, count: u32) -> Self {
+        let [a, b, c, _] = queue.to_le_bytes();
+        Self { queue: [a, b, c], count: count.to_le_bytes() }
+    }
+
+    /// Returns the number of the work queue.
+    #[inline]
+    pub const fn queue(self) -> u32 {
+        let [a, b, c] = self.queue;
+        u32::from_le_bytes([a, b, c, 0])
+    }
+
+    /// Returns how many requests.
+    #[inline]
+    pub const fn count(self) -> u32 {
+        u32::from_le_bytes(self.count)
+    }
 }
 
 value_table! {
@@ -123,5 +172,15 @@ impl CompletionOperation {
     /// ```
     pub const fn is_receive(self) -> bool {
         matches!(self, Self::Recv | Self::RecvWithImmediate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_takes_48_bytes() {
+        assert_eq!(size_of::<Completion>(), 48);
     }
 }

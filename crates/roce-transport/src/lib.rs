@@ -53,8 +53,9 @@ mod work_request;
 
 pub use attributes::{
     AckTimeout, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpCap, QpInfo, QpInit, QpState,
+    WorkQueueNumbers,
 };
-pub use completion::{Completion, CompletionOperation, CompletionStatus};
+pub use completion::{Completion, CompletionOperation, CompletionStatus, Retired};
 pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
 pub use destination::Destination;

@@ -71,8 +71,10 @@ impl CompletionQueue {
     ) -> Self {
         let channel = channel.cloned();
         let home = driver.home_of_next_queue();
-        let inner =
-            Arc::new_cyclic(|this| Inner::new(this, handle, home, capacity, channel, events));
+        let slots = Arc::clone(driver.slots());
+        let inner = Arc::new_cyclic(|this| {
+            Inner::new(this, handle, home, capacity, channel, events, slots)
+        });
         driver.add_queue(&inner, home);
         Self { inner, driver }
     }

@@ -75,6 +75,8 @@ pub struct DeviceConfig {
     /// goes on without it. A device with a [`capture`](Self::capture) or [`faults`](Self::faults)
     /// has one shard.
     pub shards: usize,
+    /// Until when a posted request takes a place in its work queue. Default [`QueueRule::Polled`].
+    pub queue_rule: QueueRule,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
     /// process ends. The counters of a device that this process opens again go on. The name gets `.1`
@@ -91,6 +93,18 @@ pub struct DeviceConfig {
     /// process dies. The name gets `.1` or the next number behind it for which there is no file yet.
     /// The file is removed with the device, once no connection is left. Default: none.
     pub connection_file: Option<PathBuf>,
+}
+
+/// Until when a posted request counts against the capacity of its work queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueRule {
+    /// Until the program has polled the completion that retires it, as on cards: its own, or, for a send
+    /// request that has none, the next one of its queue. A program that never polls fills its queue.
+    #[default]
+    Polled,
+    /// Until it is done, as the kernel's `rdma_rxe` has it: requests whose completions wait to be polled
+    /// do not count, nor do those that have no completion.
+    Done,
 }
 
 impl Default for DeviceConfig {
@@ -112,6 +126,7 @@ impl Default for DeviceConfig {
             link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
             shards: 1,
+            queue_rule: QueueRule::default(),
             counter_file: None,
             counters_each_round: false,
             connection_timing: cm::Timing::default(),

@@ -123,6 +123,11 @@ impl Consumer for Objects {
         poller.can_bypass_queue(handle)
     }
 
+    #[inline]
+    fn on_bypass(poller: &completion_queue::Inner, completion: &Completion) {
+        poller.slots.retire(completion);
+    }
+
     fn has_channel(poller: &completion_queue::Inner) -> bool {
         poller.has_channel()
     }

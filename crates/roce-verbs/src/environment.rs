@@ -6,7 +6,7 @@ use roce_io::OtherIdentifications;
 
 use crate::backend::Backend;
 use crate::cm;
-use crate::device_config::PeersInRun;
+use crate::device_config::{PeersInRun, QueueRule};
 use crate::shard_set::MAX_SHARDS;
 
 /// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
@@ -92,6 +92,26 @@ pub fn shards() -> Result<usize, String> {
     number.filter(|number| (1..=MAX_SHARDS).contains(number)).ok_or_else(|| {
         format!("{SHARDS}: {value:?} is not a number of shards; set it to 1 to {MAX_SHARDS}, or unset it")
     })
+}
+
+/// Until when posted requests take places in work queues: `rxe` is [`QueueRule::Done`], `polled`
+/// [`QueueRule::Polled`].
+pub const QUEUES: &str = "ROCE_QUEUES";
+
+/// Returns what the variable [`QUEUES`] says: the value of
+/// [`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule).
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn queue_rule() -> Result<QueueRule, String> {
+    match std::env::var_os(QUEUES) {
+        None => Ok(QueueRule::default()),
+        Some(value) if value == "polled" => Ok(QueueRule::Polled),
+        Some(value) if value == "rxe" => Ok(QueueRule::Done),
+        Some(value) => {
+            Err(format!("{QUEUES}: {value:?} is no rule; set it to rxe or polled, or unset it"))
+        }
+    }
 }
 
 /// How long connection management waits for peers, parsed by [`cm::Timing`].

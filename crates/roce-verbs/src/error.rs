@@ -61,6 +61,9 @@ pub enum Error {
     /// A queue pair or a shared receive queue cannot be created with these attributes.
     #[error(transparent)]
     Misuse(#[from] ApiMisuse),
+    /// The process has no memory left.
+    #[error("no memory is left for the object; raise the limit of the process, or destroy others")]
+    OutOfMemory,
     /// A system call failed.
     #[error("system call failed: {0}")]
     System(#[from] io::Error),

@@ -45,13 +45,14 @@ fn completion(wr_id: u64) -> Completion {
         source_qpn: None,
         is_over_ipv6: false,
         solicited: false,
+        retired: Default::default(),
     }
 }
 
 fn queue_on(channel: &Arc<reports::Shared>, handle: u32) -> Arc<Inner> {
     let events = Arc::new(EventQueue::new().unwrap());
     Arc::new_cyclic(|this| {
-        Inner::new(this, CqHandle(handle), 0, 64, Some(Arc::clone(channel)), events)
+        Inner::new(this, CqHandle(handle), 0, 64, Some(Arc::clone(channel)), events, Arc::default())
     })
 }
 

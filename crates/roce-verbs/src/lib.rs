@@ -85,6 +85,7 @@ mod netlink;
 mod null_region;
 mod numbered_file;
 mod path;
+mod places;
 mod port;
 mod posting;
 // One `nop` for each probe.
@@ -104,6 +105,7 @@ mod thread_placement;
 mod thread_wait;
 mod trace;
 mod verb_faults;
+mod work_slots;
 
 pub use address_handle::AddressHandle;
 pub use backend::{Backend, UnknownBackend};
@@ -112,7 +114,7 @@ pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
 pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceInfo};
-pub use device_config::{DeviceConfig, PeersInRun};
+pub use device_config::{DeviceConfig, PeersInRun, QueueRule};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};

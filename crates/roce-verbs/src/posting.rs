@@ -150,7 +150,9 @@ impl QueuePair {
                         .map_err(|fault| BadWr { index, source: fault.into() })?;
                     let to = to(index).map_err(|source| BadWr { index, source })?;
                     let checked = engine.endpoint.check_send(self.number, work, to.as_ref(), index);
-                    checked.map_err(|refused| BadWr { index, source: refused.into() })?;
+                    checked
+                        .and_then(|()| self.check_send_room(engine, index as u32))
+                        .map_err(|refused| BadWr { index, source: refused.into() })?;
                 }
                 let mut allocated = 0;
                 for (index, work) in requests.drain(..).enumerate() {
@@ -216,7 +218,9 @@ impl QueuePair {
     #[inline]
     fn post_one(&self, engine: &mut Engine, now: Instant, work: SendWr) -> Result<Count, WrError> {
         let count = Count::of(&work);
+        self.check_send_room(engine, 0)?;
         engine.endpoint.post_send(now, self.number, work)?;
+        self.places.take_send();
         Ok(count)
     }
 
@@ -229,7 +233,9 @@ impl QueuePair {
         to: Destination,
     ) -> Result<Count, WrError> {
         let count = Count::of(&work);
+        self.check_send_room(engine, 0)?;
         engine.endpoint.post_send_to(now, self.number, work, to)?;
+        self.places.take_send();
         let Engine { endpoint, paths, .. } = engine;
         let outstanding =
             || endpoint.query_qp(self.number).map_or(0, |info| info.sends_outstanding);

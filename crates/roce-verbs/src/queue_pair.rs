@@ -14,11 +14,12 @@ use roce_wire::{Psn, Qpn, VerbMoment};
 
 use crate::completion_queue::CompletionQueue;
 use crate::driver::{Driver, QueuePairRunCell, Shard};
-use crate::engine;
+use crate::engine::{self, Engine};
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
+use crate::places::QueuePairPlaces;
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
@@ -85,6 +86,7 @@ pub struct QueuePair {
     service: Service,
     pub(crate) pd: PdHandle,
     queues: [CompletionQueue; 2],
+    pub(crate) places: QueuePairPlaces,
     /// The queue that its receives come from. It lives longer than the queue pair.
     srq: Option<SharedReceiveQueue>,
     /// The path in use, of which this is a user. Changed with the paths of the device locked.
@@ -200,13 +202,14 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets the most outstanding send requests. Default: see [`QpCap`].
+    /// Sets the most outstanding send requests: those of which the program has not polled the completion, or
+    /// one behind them ([`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule)). Default: see [`QpCap`].
     pub fn max_send_wr(mut self, max: u32) -> Self {
         self.capacities.max_send_wr = max;
         self
     }
 
-    /// Sets the most posted receive requests.
+    /// Sets the most posted receive requests; they count until their completion is polled.
     pub fn max_recv_wr(mut self, max: u32) -> Self {
         self.capacities.max_recv_wr = max;
         self
@@ -269,6 +272,7 @@ impl QueuePairBuilder {
             None => self.driver.shard(send_cq.inner().shards.home()),
         };
         let shard = Arc::clone(shard);
+        let places = QueuePairPlaces::new(&self.driver, &self.capacities)?;
         let number = {
             let mut engine = shard.engine()?;
             if self.events.is_shut_down() {
@@ -295,6 +299,7 @@ impl QueuePairBuilder {
                 signal_all: self.signal_all,
                 service: self.service,
                 srq: self.srq.as_ref().map(SharedReceiveQueue::handle_in_shard),
+                numbers: places.numbers(self.srq.as_ref().map(SharedReceiveQueue::slot)),
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.is_filtered {
@@ -329,6 +334,7 @@ impl QueuePairBuilder {
             service: self.service,
             pd: self.pd,
             queues: self.queues,
+            places,
             srq: self.srq,
             path: Mutex::default(),
             datagram_paths: Mutex::default(),
@@ -479,7 +485,15 @@ impl QueuePair {
             if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
                 return Err(Error::NoSuchPath);
             }
+            let shared_receive = self.shared_receive_in_use(engine);
             engine.endpoint.modify_qp(now, self.number, attributes)?;
+            if attributes.state == Some(QpState::Reset) {
+                // Under the engine's lock, so that no completion of before is left when requests are
+                // posted again.
+                self.queues.iter().for_each(|queue| queue.inner().remove_qp(self.number));
+                self.places.clear();
+                shared_receive.into_iter().for_each(SharedReceiveQueue::lose_receive);
+            }
             if let Some(psn) = attributes.sq_psn {
                 self.lock_first_psn().set_used(psn);
             }
@@ -489,9 +503,6 @@ impl QueuePair {
             paths.retain(path.handle);
             let before = self.lock_path().replace(path.handle);
             before.into_iter().for_each(|before| paths.release(before));
-        }
-        if attributes.state == Some(QpState::Reset) {
-            self.queues.iter().for_each(|queue| queue.inner().remove_qp(self.number));
         }
         Ok(())
     }
@@ -506,6 +517,12 @@ impl QueuePair {
         }
         let attributes = QpAttributes { path: Some(path.attributes()), ..*attributes };
         self.modify(&attributes)
+    }
+
+    /// Returns the shared queue of a receive that a message has taken which is not whole: the receive
+    /// is lost if the queue pair is reset or destroyed.
+    fn shared_receive_in_use(&self, engine: &Engine) -> Option<&SharedReceiveQueue> {
+        self.srq.as_ref().filter(|_| engine.endpoint.holds_shared_receive(self.number))
     }
 
     fn lock_path(&self) -> MutexGuard<'_, Option<PathHandle>> {
@@ -534,7 +551,7 @@ impl QueuePair {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine::check_post(engine, now, VerbMoment::PostRecv, Some(self.number))
                     .map_err(WrError::from)
-                    .and_then(|()| Ok(engine.endpoint.post_recv(now, self.number, work)?))
+                    .and_then(|()| Ok(self.post_receive(engine, now, work)?))
                     .map_err(|source| BadWr { index, source })
             })
         });
@@ -547,7 +564,12 @@ impl Drop for QueuePair {
         // In a child after fork there is nothing to end.
         let forked = self.shard.end(|engine| {
             let had_groups = engine.endpoint.has_groups();
+            let shared_receive = self.shared_receive_in_use(engine);
             engine.endpoint.destroy_qp(self.number);
+            if self.srq.is_some() || !self.places.is_empty() {
+                self.queues.iter().for_each(|queue| queue.inner().retire_qp(self.number));
+            }
+            shared_receive.into_iter().for_each(SharedReceiveQueue::lose_receive);
             engine.memory.unbind_windows_of(self.number);
             engine.consumer.events.remove(EventSource::QueuePair(self.number));
             engine.consumer.numbers.free(self.number);

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use roce_transport::{EventSource, RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
+use roce_transport::{
+    EventSource, Instant, ModifySrqError, PostError, RecvWr, SrqAttributes, SrqHandle, SrqInfo,
+    SrqInit,
+};
 use roce_wire::VerbMoment;
 
 use crate::driver::{Driver, Shard};
-use crate::engine::check_post;
+use crate::engine::{Engine, check_post};
 use crate::error::{BadWr, Error, WrError};
 use crate::events::EventQueue;
+use crate::places::SharedReceivePlaces;
 use crate::protection_domain::ProtectionDomain;
 
 /// Receives that several queue pairs take from; as `ibv_srq`.
@@ -55,6 +59,7 @@ struct Inner {
     handle: SrqHandle,
     /// Its name in its shard.
     local: SrqHandle,
+    places: SharedReceivePlaces,
 }
 
 impl ProtectionDomain {
@@ -77,6 +82,7 @@ impl SharedReceiveQueue {
     ) -> Result<Self, Error> {
         driver.check_verb(VerbMoment::CreateSrq)?;
         let shard = Arc::clone(driver.shard_of_next_receive_queue());
+        let places = SharedReceivePlaces::new(&driver, init.max_wr)?;
         let (handle, local) = {
             let mut engine = shard.engine()?;
             let local = engine.endpoint.create_srq(init)?;
@@ -85,7 +91,7 @@ impl SharedReceiveQueue {
             engine.consumer.events.add(source, Arc::clone(events));
             (handle, local)
         };
-        Ok(Self(Arc::new(Inner { driver, shard, handle, local })))
+        Ok(Self(Arc::new(Inner { driver, shard, handle, local, places })))
     }
 
     pub(crate) fn belongs_to(&self, driver: &Arc<Driver>) -> bool {
@@ -117,11 +123,34 @@ impl SharedReceiveQueue {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 check_post(engine, now, VerbMoment::PostSrqRecv, None)
                     .map_err(WrError::from)
-                    .and_then(|()| Ok(engine.endpoint.post_srq_recv(now, self.0.local, work)?))
+                    .and_then(|()| Ok(self.post_receive(engine, now, work)?))
                     .map_err(|source| BadWr { index, source })
             })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
+    }
+
+    fn post_receive(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        work: RecvWr,
+    ) -> Result<(), PostError> {
+        let posted = || engine.endpoint.query_srq(self.0.local).map_or(0, |info| info.posted);
+        self.0.places.check_room(posted)?;
+        engine.endpoint.post_srq_recv(now, self.0.local, work)?;
+        self.0.places.take();
+        Ok(())
+    }
+
+    /// Returns the number of its slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.0.places.slot()
+    }
+
+    /// A receive that a message has taken will never complete.
+    pub(crate) fn lose_receive(&self) {
+        self.0.places.lose_receive();
     }
 
     /// Sets the attributes that are `Some`; as `ibv_modify_srq`. `limit` arms the limit event, which
@@ -130,8 +159,10 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`Error::ModifySrq`], then nothing has changed; [`Error::Forked`].
     pub fn modify(&self, attributes: &SrqAttributes) -> Result<(), Error> {
-        let modify = |engine: &mut crate::engine::Engine, _| {
-            engine.endpoint.modify_srq(self.0.local, attributes)
+        let modify = |engine: &mut Engine, _| {
+            engine.endpoint.modify_srq(self.0.local, attributes)?;
+            attributes.max_wr.into_iter().for_each(|max| self.0.places.set_capacity(max));
+            Ok::<_, ModifySrqError>(())
         };
         Ok(self.0.shard.with_engine(modify)??)
     }

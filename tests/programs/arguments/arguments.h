@@ -35,6 +35,14 @@ void full_queues(void);
 void failed_requests(void);
 void builder_requests(void);
 
+/* places.c */
+void unpolled_sends(void);
+void unpolled_extended(void);
+void unsignaled_sends(void);
+void flushed_sends(void);
+void places_after_reset(void);
+void unpolled_receives(void);
+
 /* allocations.c */
 void inline_data(void);
 

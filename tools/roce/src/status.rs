@@ -72,6 +72,7 @@ mod tests {
             source_qpn: None,
             is_over_ipv6: false,
             solicited: false,
+            retired: Default::default(),
         };
         let failure = succeeded(&completion).unwrap_err();
         let line = "Failed status RNR retry counter exceeded (13) for wr_id 2";

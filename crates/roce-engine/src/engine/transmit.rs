@@ -350,6 +350,7 @@ mod tests {
             signal_all: false,
             service: Service::Uc,
             srq: None,
+            numbers: Default::default(),
         };
         engine.endpoint.create_qp(qpn, init).unwrap();
         let now = Instant::default();

@@ -240,6 +240,7 @@ mod tests {
             source_qpn: None,
             is_over_ipv6: false,
             solicited: false,
+            retired: Default::default(),
         }
     }
 

@@ -71,7 +71,9 @@ impl World {
             let pd = if it == 1 { pd } else { PD };
             let cap = QpCap::default();
             let (send_cq, recv_cq) = (SEND_CQ, CqHandle(2));
-            let init = QpInit { pd, send_cq, recv_cq, cap, signal_all: true, service, srq: None };
+            let (srq, numbers) = Default::default();
+            let init =
+                QpInit { pd, send_cq, recv_cq, cap, signal_all: true, service, srq, numbers };
             let options = ConnectOptions {
                 service,
                 path_mtu: PathMtu::B256,

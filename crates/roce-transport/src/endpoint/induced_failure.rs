@@ -28,7 +28,8 @@ impl<O: Observer> Endpoint<O> {
     /// let (now, qpn) = (Instant::default(), roce_wire::Qpn::new(0x11).unwrap());
     /// # let (pd, send_cq, recv_cq) = (PdHandle(1), CqHandle(1), CqHandle(1));
     /// # let (cap, service) = (QpCap::default(), Service::Ud);
-    /// # let init = QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service, srq: None };
+    /// # let init = QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service, srq: None,
+    /// #     numbers: Default::default() };
     /// # endpoint.create_qp(qpn, init).unwrap();
     /// # let (state, pkey_index, port) = (Some(QpState::Init), Some(0), Some(1));
     /// # let rest = QpAttributes::default();

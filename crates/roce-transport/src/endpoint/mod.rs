@@ -108,6 +108,7 @@ use crate::{
 ///     signal_all: true,
 ///     service: Service::Rc,
 ///     srq: None,
+///     numbers: Default::default(),
 /// };
 /// endpoint.create_qp(qpn, init).unwrap();
 ///

@@ -17,7 +17,8 @@ use crate::{AttachError, Observer};
 /// let (pd, send_cq, recv_cq) = (PdHandle(1), CqHandle(1), CqHandle(1));
 /// let cap = QpCap::default();
 /// let init =
-///     QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service: Service::Ud, srq: None };
+///     QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service: Service::Ud, srq: None,
+///         numbers: Default::default() };
 /// endpoint.create_qp(qpn, init).unwrap();
 ///
 /// let group = "239.1.2.3".parse().unwrap();

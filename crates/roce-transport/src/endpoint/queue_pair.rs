@@ -76,6 +76,15 @@ impl QueuePair {
         }
     }
 
+    /// Returns true if a message that is not whole holds a receive.
+    pub(super) fn holds_receive(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.holds_receive(),
+            Self::Uc(uc) => uc.holds_receive(),
+            Self::Ud(_) => false,
+        }
+    }
+
     fn context(&self) -> &QpContext {
         dispatch!(self, rc => rc.context(), other => other.context())
     }

@@ -1,5 +1,7 @@
 //! Calls that concern shared receive queues.
 
+use roce_wire::Qpn;
+
 use super::Endpoint;
 use crate::{
     ApiMisuse, Instant, ModifySrqError, Observer, PostError, RecvWr, SrqAttributes, SrqHandle,
@@ -59,6 +61,13 @@ impl<O: Observer> Endpoint<O> {
     /// [`ApiMisuse::SrqInUse`] while queue pairs take from it; [`ApiMisuse::UnknownSrq`].
     pub fn destroy_srq(&mut self, srq: SrqHandle) -> Result<(), ApiMisuse> {
         self.srqs.destroy(srq)
+    }
+
+    /// Returns true if a message to this queue pair has taken a receive from a shared queue and is not
+    /// whole: the receive never completes if the queue pair is reset or destroyed.
+    pub fn holds_shared_receive(&self, qpn: Qpn) -> bool {
+        let slot = self.by_qpn.get(&qpn).and_then(|index| self.qps.get(*index)?.as_ref());
+        slot.is_some_and(|slot| slot.srq.is_some() && slot.queue_pair.holds_receive())
     }
 
     /// Posts a request to a shared receive queue.

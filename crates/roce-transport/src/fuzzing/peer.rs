@@ -500,6 +500,7 @@ impl Side {
             signal_all: link.signal_all,
             service: link.service,
             srq: self.srq.as_ref().map(|(srq, _)| *srq),
+            numbers: Default::default(),
         };
         self.endpoint.create_qp(qpn, init).expect("a free number");
         for asked in self.steps(qpn, link) {

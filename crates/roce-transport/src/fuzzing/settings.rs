@@ -6,9 +6,13 @@ use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use crate::{
     AccessFlags, AckTimeout, CqHandle, EndpointConfig, PathAttributes, PathHandle, PdHandle,
-    QpAttributes, QpCap, QpInit, QpState, SrqHandle, WindowConfig,
+    QpAttributes, QpCap, QpInit, QpState, SrqHandle, WindowConfig, WorkQueueNumbers,
 };
 use roce_fuzz_support::Script;
+
+/// What completions call the work queues of the queue pair.
+pub(super) const SEND_QUEUE: u32 = 0xfed_cba;
+pub(super) const RECEIVE_QUEUE: u32 = 0x123_456;
 
 /// How the queue pair is made and brought up each time.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +97,7 @@ impl Settings {
             signal_all: self.signal_all,
             service: self.service,
             srq,
+            numbers: WorkQueueNumbers { send: SEND_QUEUE, receive: RECEIVE_QUEUE },
         }
     }
 

@@ -45,8 +45,10 @@ impl WrTracker {
         let has_failed = if is_receive {
             let oldest = self.receives.pop_front();
             assert_eq!(oldest, Some(completion.wr_id), "receives end in order: {completion:?}");
+            assert_eq!(completion.retired.count(), 1, "{completion:?}");
             &mut self.has_receive_failed
         } else {
+            let before = self.sends.len();
             loop {
                 let oldest = self.sends.pop_front();
                 let oldest = oldest.unwrap_or_else(|| panic!("not posted: {completion:?}"));
@@ -56,6 +58,8 @@ impl WrTracker {
                 let is_silent = !oldest.is_signaled && !self.has_send_failed;
                 assert!(is_silent, "{oldest:?} must end before {completion:?}");
             }
+            let ended = (before - self.sends.len()) as u32;
+            assert_eq!(completion.retired.count(), ended, "{completion:?}");
             &mut self.has_send_failed
         };
         let is_flushed = completion.status == CompletionStatus::WorkRequestFlushed;

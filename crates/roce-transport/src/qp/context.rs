@@ -7,7 +7,7 @@ use roce_wire::{Packet, PathMtu, Qpn, RnrTimer, Verified};
 use crate::context::{Context, DropReason};
 use crate::{
     AccessFlags, Accessor, AsyncEvent, Completion, CompletionOperation, CompletionStatus, Observer,
-    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, RecvWr,
+    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, RecvWr, Retired,
 };
 
 /// Identity, state and parameters of a queue pair.
@@ -221,7 +221,7 @@ impl QpContext {
         cx.complete(self.init.recv_cq, completion);
     }
 
-    /// The completion of a request that received nothing.
+    /// The completion of a receive.
     pub(crate) fn completion(
         &self,
         wr_id: u64,
@@ -240,6 +240,7 @@ impl QpContext {
             source_qpn: None,
             is_over_ipv6: false,
             solicited: false,
+            retired: Retired::new(self.init.numbers.receive, 1),
         }
     }
 }

@@ -6,7 +6,10 @@ use roce_wire::PathMtu;
 
 use crate::context::Context;
 use crate::qp::context::QpContext;
-use crate::{CompletionOperation, CompletionStatus, InlineData, Observer, SendWr, WrData};
+use crate::{
+    Completion, CompletionOperation, CompletionStatus, InlineData, Observer, Retired, SendWr,
+    WrData,
+};
 
 /// A posted request and its sequence numbers.
 ///
@@ -53,6 +56,8 @@ pub(crate) struct SendQueue {
     head: u64,
     /// The first sequence number that no entry has.
     end: u64,
+    /// Requests that are done without a completion since the last one that had one.
+    silent: u32,
     /// Allocated memory of inline data that was sent, for new requests.
     inline_buffers: Vec<InlineData>,
 }
@@ -115,7 +120,11 @@ impl SendQueue {
         //# A request that fails has a completion, signaled or not.
         if !is_success || entry.work.signaled || qp.init.signal_all {
             let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
-            cx.complete(qp.init.send_cq, completion);
+            let retired = Retired::new(qp.init.numbers.send, self.silent + 1);
+            cx.complete(qp.init.send_cq, Completion { retired, ..completion });
+            self.silent = 0;
+        } else {
+            self.silent += 1;
         }
         self.places.pop_front();
         if let Some(SendWr { data: WrData::Inline(mut bytes), .. }) = self.work.pop_front()

@@ -73,6 +73,7 @@ fn queue_pair_1_is_the_devices_or_the_programs() {
         signal_all: false,
         service: Service::Ud,
         srq: None,
+        numbers: Default::default(),
     };
     let exists = ApiMisuse::QpExists(Qpn::GSI);
     let mut own = Endpoint::new(EndpointConfig::default());

@@ -103,6 +103,7 @@ fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side
             signal_all: false,
             service: Service::Rc,
             srq: None,
+            numbers: Default::default(),
         };
         endpoint.create_qp(QPN, init).unwrap();
         let mut steps = to_ready_to_send(address(it), address(3 - it));

@@ -30,6 +30,7 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
             signal_all: true,
             service: Service::Rc,
             srq: None,
+            numbers: Default::default(),
         };
         endpoint.create_qp(qpn, init).unwrap();
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));

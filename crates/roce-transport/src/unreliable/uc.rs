@@ -77,6 +77,11 @@ impl UcQueuePair {
         self.base.post_recv(work, u32::from(self.message.holds_receive()), cx)
     }
 
+    /// Returns true if a message that is not whole holds a receive.
+    pub(crate) const fn holds_receive(&self) -> bool {
+        self.message.holds_receive()
+    }
+
     /// Writes one train of requests.
     pub(crate) fn transmit<M: Memory, O: Observer>(
         &mut self,

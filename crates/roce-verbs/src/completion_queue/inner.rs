@@ -5,13 +5,16 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use roce_engine::Pushed;
 use roce_engine::policy::INLINE_RECENT;
-use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, EventSource, Instant};
+use roce_transport::{
+    AsyncEvent, Completion, CompletionStatus, CqHandle, EventSource, Instant, Retired,
+};
 
 use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 use crate::events::EventQueue;
 use crate::shard_set::QueueShards;
+use crate::work_slots::WorkSlots;
 
 /// The part that the engine fills and the application empties.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Inner {
     pub(super) channel: Option<Arc<reports::Shared>>,
     /// The asynchronous events of its context.
     pub(super) events: Arc<EventQueue>,
+    /// Whose work queues have the places of its completions' requests.
+    pub(crate) slots: Arc<WorkSlots>,
     pub(super) this: Weak<Inner>,
 }
 
@@ -88,6 +93,7 @@ impl Inner {
         capacity: usize,
         channel: Option<Arc<reports::Shared>>,
         events: Arc<EventQueue>,
+        slots: Arc<WorkSlots>,
     ) -> Self {
         if let Some(channel) = &channel {
             channel.on_queue_created();
@@ -110,6 +116,7 @@ impl Inner {
             polled_at: AtomicU64::new(0),
             channel,
             events,
+            slots,
             this: Weak::clone(this),
         }
     }
@@ -178,7 +185,8 @@ impl Inner {
         let ignores = self.ignores_overrun();
         if ignores {
             let mut entries = self.entries();
-            entries.list.pop_front();
+            let lost = entries.list.pop_front();
+            lost.iter().for_each(|completion| self.slots.retire(completion));
             self.waiting.store(entries.list.len(), Ordering::Release);
         }
         ignores
@@ -349,6 +357,8 @@ impl Inner {
         }
         let mut entries = self.entries();
         let completion = entries.list.pop_front();
+        // Before another thread sees that the queue is empty: see `can_bypass_queue`.
+        completion.iter().for_each(|completion| self.slots.retire(completion));
         self.on_removed(&mut entries);
         completion
     }
@@ -361,15 +371,34 @@ impl Inner {
         }
         let mut entries = self.entries();
         let count = entries.list.len().min(max);
-        entries.list.drain(..count).for_each(each);
+        for completion in entries.list.drain(..count) {
+            self.slots.retire(&completion);
+            each(completion);
+        }
         self.on_removed(&mut entries);
         count
     }
 
-    /// Removes the completions of a queue pair that was destroyed or reset.
+    /// Lets the completions of a queue pair that is destroyed retire their requests now: its slot will
+    /// be another's.
+    pub(crate) fn retire_qp(&self, qpn: roce_wire::Qpn) {
+        let mut entries = self.entries();
+        for completion in entries.list.iter_mut().filter(|completion| completion.qpn == qpn) {
+            self.slots.retire(completion);
+            completion.retired = Retired::default();
+        }
+    }
+
+    /// Removes the completions of a queue pair that is reset. Receives of a shared queue are retired.
     pub(crate) fn remove_qp(&self, qpn: roce_wire::Qpn) {
         let mut entries = self.entries();
-        entries.list.retain(|completion| completion.qpn != qpn);
+        entries.list.retain(|completion| {
+            let is_other = completion.qpn != qpn;
+            if !is_other {
+                self.slots.retire(completion);
+            }
+            is_other
+        });
         self.waiting.store(entries.list.len(), Ordering::Release);
     }
 }

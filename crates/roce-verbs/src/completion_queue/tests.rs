@@ -14,7 +14,7 @@ fn queue(handle: u32) -> Inner {
 
 fn queue_on(handle: u32, channel: Option<Arc<reports::Shared>>) -> Inner {
     let events = Arc::new(EventQueue::new().unwrap());
-    Inner::new(&Weak::new(), CqHandle(handle), 0, 4, channel, events)
+    Inner::new(&Weak::new(), CqHandle(handle), 0, 4, channel, events, Arc::default())
 }
 
 fn completion(wr_id: u64) -> Completion {
@@ -29,6 +29,7 @@ fn completion(wr_id: u64) -> Completion {
         source_qpn: None,
         is_over_ipv6: false,
         solicited: false,
+        retired: Default::default(),
     }
 }
 

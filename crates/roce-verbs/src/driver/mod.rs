@@ -101,6 +101,7 @@ use crate::engine::Engine;
 use crate::engine_lock::EngineGuard;
 use crate::error::Error;
 use crate::port::Port;
+use crate::work_slots::WorkSlots;
 
 /// A device's shards and all that is needed to drive them; every object of the device keeps it alive.
 #[derive(Debug)]
@@ -112,6 +113,7 @@ pub(crate) struct Driver {
     shared_receive_queues_made: AtomicUsize,
     monitor: Monitor,
     publisher: Option<CounterPublisher>,
+    slots: Arc<WorkSlots>,
     /// Where events of connection management go, once the device has that.
     management: Mutex<Option<Arc<Mutex<Router>>>>,
 }
@@ -141,6 +143,7 @@ impl Driver {
             shared_receive_queues_made,
             monitor,
             publisher,
+            slots: Arc::default(),
             management: Mutex::default(),
         };
         driver.publish_each_round(driver.shards.first());
@@ -157,6 +160,11 @@ impl Driver {
 
     pub(crate) fn device(&self) -> &DeviceState {
         &self.device
+    }
+
+    /// Returns the slots of the device's work queues.
+    pub(crate) fn slots(&self) -> &Arc<WorkSlots> {
+        &self.slots
     }
 
     pub(crate) fn port(&self) -> &Port {

@@ -1,0 +1,189 @@
+//! The room in work queues: how many requests a program may post until it has polled completions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use roce_transport::{Instant, PostError, QpCap, RecvWr, WorkQueueNumbers};
+
+use crate::QueueRule;
+use crate::driver::Driver;
+use crate::engine::Engine;
+use crate::environment::QUEUES;
+use crate::error::Error;
+use crate::queue_pair::QueuePair;
+use crate::work_slots::{WorkSlot, WorkSlots};
+
+/// The places in the work queues of a queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePairPlaces {
+    slot: OwnSlot,
+    max_sends: u32,
+    max_receives: u32,
+}
+
+/// The places in a shared receive queue.
+#[derive(Debug)]
+pub(crate) struct SharedReceivePlaces {
+    slot: OwnSlot,
+    capacity: AtomicU32,
+}
+
+/// A slot of the device.
+#[derive(Debug)]
+struct OwnSlot {
+    driver: Arc<Driver>,
+    slots: Arc<WorkSlots>,
+    number: u32,
+    rule: QueueRule,
+}
+
+impl OwnSlot {
+    fn new(driver: &Arc<Driver>, is_shared: bool) -> Result<Self, Error> {
+        let slots = Arc::clone(driver.slots());
+        let number = slots.allocate(is_shared).ok_or(Error::OutOfMemory)?;
+        let rule = driver.device().config.queue_rule;
+        Ok(Self { driver: Arc::clone(driver), slots, number, rule })
+    }
+
+    #[inline]
+    fn get(&self) -> &WorkSlot {
+        self.slots.get(self.number).expect("it was allocated")
+    }
+}
+
+impl Drop for OwnSlot {
+    fn drop(&mut self) {
+        // In a child after fork the list of free slots may be locked for ever.
+        if self.driver.check_alive().is_ok() {
+            self.slots.free(self.number);
+        }
+    }
+}
+
+impl QueuePairPlaces {
+    /// Makes the places of a new queue pair, which are freed with it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn new(driver: &Arc<Driver>, capacities: &QpCap) -> Result<Self, Error> {
+        let QpCap { max_send_wr: max_sends, max_recv_wr: max_receives, .. } = *capacities;
+        Ok(Self { slot: OwnSlot::new(driver, false)?, max_sends, max_receives })
+    }
+
+    /// Returns what its completions call its work queues; `shared` is the slot of its shared receive queue.
+    pub(crate) fn numbers(&self, shared: Option<u32>) -> WorkQueueNumbers {
+        let send = self.slot.number;
+        WorkQueueNumbers { send, receive: shared.unwrap_or(send) }
+    }
+
+    /// A request was posted to the send queue.
+    #[inline]
+    pub(crate) fn take_send(&self) {
+        self.slot.get().sends.take();
+    }
+
+    /// Returns true if no place is taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slot.get().is_empty()
+    }
+
+    /// As [`WorkSlot::clear`].
+    pub(crate) fn clear(&self) {
+        self.slot.get().clear();
+    }
+}
+
+impl SharedReceivePlaces {
+    /// Makes the places of a new queue, which are freed with it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn new(driver: &Arc<Driver>, capacity: u32) -> Result<Self, Error> {
+        Ok(Self { slot: OwnSlot::new(driver, true)?, capacity: AtomicU32::new(capacity) })
+    }
+
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot.number
+    }
+
+    /// Changes the capacity. The caller holds the lock of the engine.
+    pub(crate) fn set_capacity(&self, capacity: u32) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    /// Fails if no receive can be posted. `posted` returns how many no message has taken. The caller
+    /// holds the lock of the engine.
+    #[inline]
+    pub(crate) fn check_room(&self, posted: impl FnOnce() -> u32) -> Result<(), PostError> {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        if self.slot.rule == QueueRule::Done || self.slot.get().receives.taken() < capacity {
+            return Ok(());
+        }
+        if posted() < capacity {
+            note_refused("shared receive", capacity);
+        }
+        Err(PostError::ReceiveQueueFull { capacity })
+    }
+
+    /// A receive was posted.
+    #[inline]
+    pub(crate) fn take(&self) {
+        self.slot.get().receives.take();
+    }
+
+    /// As [`WorkSlot::lose_shared_receive`].
+    pub(crate) fn lose_receive(&self) {
+        self.slot.get().lose_shared_receive();
+    }
+}
+
+impl QueuePair {
+    /// Fails if the send queue has no place behind `ahead` more requests.
+    #[inline]
+    pub(crate) fn check_send_room(&self, engine: &Engine, ahead: u32) -> Result<(), PostError> {
+        let QueuePairPlaces { slot, max_sends, .. } = &self.places;
+        if slot.rule == QueueRule::Done || slot.get().sends.taken() + ahead < *max_sends {
+            return Ok(());
+        }
+        Err(self.refuse_send(engine, ahead))
+    }
+
+    #[cold]
+    fn refuse_send(&self, engine: &Engine, ahead: u32) -> PostError {
+        let capacity = self.places.max_sends;
+        let info = engine.endpoint.query_qp(self.number);
+        if info.is_some_and(|info| info.sends_outstanding + ahead < capacity) {
+            note_refused("send", capacity);
+        }
+        PostError::SendQueueFull { capacity }
+    }
+
+    /// Posts a receive to the queue pair's own queue.
+    pub(crate) fn post_receive(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        work: RecvWr,
+    ) -> Result<(), PostError> {
+        let QueuePairPlaces { slot, max_receives: capacity, .. } = &self.places;
+        let receives = &slot.get().receives;
+        if slot.rule == QueueRule::Polled && receives.taken() >= *capacity && self.srq().is_none() {
+            let info = engine.endpoint.query_qp(self.number);
+            if info.is_some_and(|info| info.receives_posted < *capacity) {
+                note_refused("receive", *capacity);
+            }
+            return Err(PostError::ReceiveQueueFull { capacity: *capacity });
+        }
+        engine.endpoint.post_recv(now, self.number, work)?;
+        receives.take();
+        Ok(())
+    }
+}
+
+/// A request is refused that would be posted under [`QueueRule::Done`].
+#[cold]
+fn note_refused(queue: &str, capacity: u32) {
+    tracing::debug!(
+        "a {queue} queue is full: {capacity} requests are posted whose completions were not polled; some are done, and {QUEUES}=rxe would not count these"
+    );
+}
