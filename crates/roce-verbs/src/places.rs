@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use roce_transport::{Instant, PostError, QpCap, RecvWr, WorkQueueNumbers};
+use roce_transport::{PostError, QpCap, QpInfo, WorkQueueNumbers};
 
 use crate::QueueRule;
 use crate::driver::Driver;
-use crate::engine::Engine;
 use crate::environment::QUEUES;
 use crate::error::Error;
-use crate::queue_pair::QueuePair;
 use crate::work_slots::{WorkSlot, WorkSlots};
 
 /// The places in the work queues of a queue pair.
@@ -76,10 +74,50 @@ impl QueuePairPlaces {
         WorkQueueNumbers { send, receive: shared.unwrap_or(send) }
     }
 
+    /// Fails if the send queue has no place behind `ahead` more requests. `info` returns the state of the
+    /// queue pair. The caller holds the lock of the engine.
+    #[inline]
+    pub(crate) fn check_send(
+        &self,
+        ahead: u32,
+        info: impl FnOnce() -> Option<QpInfo>,
+    ) -> Result<(), PostError> {
+        let Self { slot, max_sends, .. } = self;
+        if slot.rule == QueueRule::Done || slot.get().sends.taken() + ahead < *max_sends {
+            return Ok(());
+        }
+        if info().is_some_and(|info| info.sends_outstanding + ahead < *max_sends) {
+            note_refused("send", *max_sends);
+        }
+        Err(PostError::SendQueueFull { capacity: *max_sends })
+    }
+
+    /// As [`check_send`](Self::check_send), for the queue pair's own receive queue.
+    #[inline]
+    pub(crate) fn check_receive(
+        &self,
+        info: impl FnOnce() -> Option<QpInfo>,
+    ) -> Result<(), PostError> {
+        let Self { slot, max_receives, .. } = self;
+        if slot.rule == QueueRule::Done || slot.get().receives.taken() < *max_receives {
+            return Ok(());
+        }
+        if info().is_some_and(|info| info.receives_posted < *max_receives) {
+            note_refused("receive", *max_receives);
+        }
+        Err(PostError::ReceiveQueueFull { capacity: *max_receives })
+    }
+
     /// A request was posted to the send queue.
     #[inline]
     pub(crate) fn take_send(&self) {
         self.slot.get().sends.take();
+    }
+
+    /// A receive was posted to the queue pair's own queue.
+    #[inline]
+    pub(crate) fn take_receive(&self) {
+        self.slot.get().receives.take();
     }
 
     /// Returns true if no place is taken.
@@ -134,49 +172,6 @@ impl SharedReceivePlaces {
     /// As [`WorkSlot::lose_shared_receive`].
     pub(crate) fn lose_receive(&self) {
         self.slot.get().lose_shared_receive();
-    }
-}
-
-impl QueuePair {
-    /// Fails if the send queue has no place behind `ahead` more requests.
-    #[inline]
-    pub(crate) fn check_send_room(&self, engine: &Engine, ahead: u32) -> Result<(), PostError> {
-        let QueuePairPlaces { slot, max_sends, .. } = &self.places;
-        if slot.rule == QueueRule::Done || slot.get().sends.taken() + ahead < *max_sends {
-            return Ok(());
-        }
-        Err(self.refuse_send(engine, ahead))
-    }
-
-    #[cold]
-    fn refuse_send(&self, engine: &Engine, ahead: u32) -> PostError {
-        let capacity = self.places.max_sends;
-        let info = engine.endpoint.query_qp(self.number);
-        if info.is_some_and(|info| info.sends_outstanding + ahead < capacity) {
-            note_refused("send", capacity);
-        }
-        PostError::SendQueueFull { capacity }
-    }
-
-    /// Posts a receive to the queue pair's own queue.
-    pub(crate) fn post_receive(
-        &self,
-        engine: &mut Engine,
-        now: Instant,
-        work: RecvWr,
-    ) -> Result<(), PostError> {
-        let QueuePairPlaces { slot, max_receives: capacity, .. } = &self.places;
-        let receives = &slot.get().receives;
-        if slot.rule == QueueRule::Polled && receives.taken() >= *capacity && self.srq().is_none() {
-            let info = engine.endpoint.query_qp(self.number);
-            if info.is_some_and(|info| info.receives_posted < *capacity) {
-                note_refused("receive", *capacity);
-            }
-            return Err(PostError::ReceiveQueueFull { capacity: *capacity });
-        }
-        engine.endpoint.post_recv(now, self.number, work)?;
-        receives.take();
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Posting to the send queue of a queue pair.
 
 use roce_engine::policy::Posted;
-use roce_transport::{Destination, InlineData, Instant, SendWr};
+use roce_transport::{Destination, InlineData, Instant, PostError, SendWr};
 use roce_wire::{Qpn, VerbMoment};
 
 use crate::address_handle::AddressHandle;
@@ -170,6 +170,12 @@ impl QueuePair {
             };
             (post_all(), posted)
         })
+    }
+
+    /// Fails if the send queue has no place behind `ahead` more requests.
+    #[inline]
+    fn check_send_room(&self, engine: &Engine, ahead: u32) -> Result<(), PostError> {
+        self.places.check_send(ahead, || engine.endpoint.query_qp(self.number))
     }
 
     /// Posts what `next` returns until it returns nothing, or one is refused.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use roce_engine::DatagramPaths;
 use roce_io::MulticastMembership;
 use roce_transport::{
-    ApiMisuse, EventSource, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState,
-    RecvWr, Service,
+    ApiMisuse, EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpCap, QpInfo,
+    QpInit, QpState, RecvWr, Service,
 };
 use roce_wire::{Psn, Qpn, VerbMoment};
 
@@ -556,6 +556,22 @@ impl QueuePair {
             })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
+    }
+
+    /// Posts a receive to the queue pair's own queue.
+    fn post_receive(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        work: RecvWr,
+    ) -> Result<(), PostError> {
+        // A shared queue has places of its own, and takes no receive here.
+        if self.srq().is_none() {
+            self.places.check_receive(|| engine.endpoint.query_qp(self.number))?;
+        }
+        engine.endpoint.post_recv(now, self.number, work)?;
+        self.places.take_receive();
+        Ok(())
     }
 }
 
