@@ -1,6 +1,9 @@
 //! Children of a process that uses devices.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
@@ -58,4 +61,30 @@ fn a_child_that_is_made_while_another_thread_opens_a_device_can_open_its_own() {
     let status = cable.left.spawn(command).and_then(|mut child| child.wait());
     std::fs::remove_file(&fifo).unwrap();
     assert!(status.unwrap().success());
+}
+
+#[tier1("librdmacm-dev")]
+fn a_process_that_gives_up_its_user_reaches_those_of_its_run_that_do_not() {
+    let program = VerbsProgram::linked_with("forks", "forks", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    let mut command = program.command("other-user");
+    command.env("OWN_ADDRESS", "10.1.0.1").env("ROCE_BACKEND", "af-packet");
+    expect_success("other-user", &cable.left, command);
+}
+
+#[tier1]
+fn a_run_gives_packet_sockets_to_its_own_processes_alone() {
+    let cable = Cable::with_mtu(1500);
+    let mut command = roce_run();
+    command.args(["--backend", "af-packet", "--", "sh", "-c", "echo $ROCE_SOCKETS; read end"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = cable.left.spawn(command).unwrap();
+    let mut path = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut path).unwrap();
+    let mut connection = UnixStream::connect(path.trim_end()).unwrap();
+    connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // A byte would come with the socket.
+    assert_eq!(connection.read(&mut [0]).unwrap(), 0);
+    drop(run.stdin.take());
+    assert!(!run.wait().unwrap().success(), "read has found the end");
 }

@@ -43,6 +43,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         backend: environment::backend()?,
         other_identifications: environment::other_identifications(),
         capture,
+        socket_giver: std::env::var_os(environment::SOCKETS).map(PathBuf::from),
         faults,
         faults_of_process: true,
         peers: environment::peers()?,

@@ -24,7 +24,7 @@ pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_conte
     let requested = config.backend;
     let opened = match Device::open(device.interface(), config) {
         Ok(opened) => {
-            if requested == Backend::Auto && opened.backend() == Backend::Udp {
+            if requested != Backend::Udp && opened.backend() == Backend::Udp {
                 message::note_once(&FALLBACK);
             }
             opened

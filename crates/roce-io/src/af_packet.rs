@@ -24,7 +24,7 @@ use crate::{
     Filter, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::OpenError,
-    filter,
+    filter, given_sockets,
     interface_errors::{explain, explain_refusal},
     interfaces::find_interface,
     sys,
@@ -75,7 +75,10 @@ impl AfPacket {
         let socket = match sys::socket::open(Domain::PACKET, Type::RAW, None) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(OpenError::NotPermitted { name: interface.name });
+                match config.giver.as_deref().map(given_sockets::packet_socket) {
+                    Some(Ok(given)) => given,
+                    _ => return Err(OpenError::NotPermitted { name: interface.name }),
+                }
             }
             Err(error) => return Err(failed("opening a packet socket")(error)),
         };

@@ -34,6 +34,7 @@ mod device;
 mod error;
 mod fault_injector;
 mod filter;
+mod given_sockets;
 mod gso_mode;
 mod interface_errors;
 mod interfaces;

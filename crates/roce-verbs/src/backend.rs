@@ -115,7 +115,8 @@ impl Opener {
         }
         if backend != Backend::Udp {
             match this.open_next(config) {
-                Err(OpenError::NotPermitted { .. }) if backend == Backend::Auto => {}
+                Err(OpenError::NotPermitted { .. })
+                    if backend == Backend::Auto || config.giver.is_some() => {}
                 opened => return Ok((this, opened?)),
             }
         }

@@ -28,6 +28,9 @@ pub struct DeviceConfig {
     /// Packets are added to those that it has; several devices and processes may write to one file.
     /// Each packet is in the file before it is sent or handled.
     pub capture: Option<PathBuf>,
+    /// A unix socket at which `roce run` gives packet sockets to processes of its run that may not open any. Where it
+    /// gives none, packets travel by UDP sockets. Default: none.
+    pub socket_giver: Option<PathBuf>,
     /// Faults to inject into the packets of the device, those between its own queue pairs included.
     pub faults: Option<FaultConfig>,
     /// Whether the scripted faults go on where they are when this process opens a device again, and
@@ -115,6 +118,7 @@ impl Default for DeviceConfig {
             gso: GsoMode::Auto,
             receive: ReceiveMode::default(),
             capture: None,
+            socket_giver: None,
             faults: None,
             faults_of_process: false,
             peers: PeersInRun::None,

@@ -146,6 +146,10 @@ pub fn counter_file(device: &str) -> Option<PathBuf> {
     file_of_process(COUNTERS, device)
 }
 
+/// Unix socket at which `roce run` gives packet sockets to processes of its run: the value of
+/// [`DeviceConfig::socket_giver`](crate::DeviceConfig::socket_giver).
+pub const SOCKETS: &str = "ROCE_SOCKETS";
+
 /// Folder in which every process of a run writes down the connections of its devices, each in
 /// [`connection_file`]: [`Orphans`](crate::cm::Orphans) tells the peers of a process that has died.
 pub const CONNECTIONS: &str = "ROCE_CONNECTIONS";

@@ -1,5 +1,6 @@
 /* What a program does after its last close, and what other processes find after a parent has ended. */
 #include <arpa/inet.h>
+#include <grp.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sched.h>
@@ -82,8 +83,8 @@ void one_thread(void)
 		CHECK_EQ(unshare(CLONE_NEWUSER), 0);
 }
 
-/* Connects to a port that no process listens on. Returns the event, or -1 after ten seconds. */
-static int connect_to_closed(int port)
+/* Connects to a port of the address OWN_ADDRESS. Returns the event, or -1 after ten seconds. */
+static int connect_to(int port)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *id;
@@ -123,7 +124,7 @@ void stray(void)
 	pid_t parent = fork();
 	CHECK(parent >= 0);
 	if (parent == 0) {
-		CHECK_EQ(connect_to_closed(9998), RDMA_CM_EVENT_REJECTED);
+		CHECK_EQ(connect_to(9998), RDMA_CM_EVENT_REJECTED);
 		if (fork() == 0) {
 			char byte;
 			close(hold[1]);
@@ -136,8 +137,76 @@ void stray(void)
 	CHECK(other >= 0);
 	if (other == 0) {
 		limit_time(60);
-		CHECK_EQ(connect_to_closed(9999), RDMA_CM_EVENT_REJECTED);
+		CHECK_EQ(connect_to(9999), RDMA_CM_EVENT_REJECTED);
 		_exit(0);
 	}
 	expect_success_of(other);
+}
+
+/* Accepts one connection, and waits for its end. */
+static void serve(int port, int ready)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener;
+	struct rdma_cm_event *event;
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+	CHECK(channel);
+	CHECK_EQ(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), 0);
+	CHECK_EQ(rdma_bind_addr(listener, (struct sockaddr *)&address), 0);
+	CHECK_EQ(rdma_listen(listener, 1), 0);
+	CHECK_EQ(write(ready, "r", 1), 1);
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = event->id;
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = 4, .max_recv_wr = 4,
+						.max_send_sge = 1, .max_recv_sge = 1}};
+	CHECK_EQ(rdma_create_qp(id, NULL, &init), 0);
+	struct rdma_conn_param parameters = {.retry_count = 7};
+	CHECK_EQ(rdma_accept(id, &parameters), 0);
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	CHECK_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+}
+
+static void become_another(void)
+{
+	CHECK_EQ(setgroups(0, NULL), 0);
+	CHECK_EQ(setgid(65534), 0);
+	CHECK_EQ(setuid(65534), 0);
+}
+
+/* As daemons do: a process of root's gives up its user before it opens a device. It reaches one that has not,
+ * from both ends. */
+void other_user(void)
+{
+	for (int server = 0; server < 2; server++) {
+		int ready[2];
+		char byte;
+		CHECK_EQ(pipe(ready), 0);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			limit_time(60);
+			if (server == 0)
+				become_another();
+			serve(7475 + server, ready[1]);
+			_exit(0);
+		}
+		CHECK_EQ(read(ready[0], &byte, 1), 1);
+		pid_t client = fork();
+		CHECK(client >= 0);
+		if (client == 0) {
+			limit_time(60);
+			if (server == 1)
+				become_another();
+			CHECK_EQ(connect_to(7475 + server), RDMA_CM_EVENT_ESTABLISHED);
+			/* With a device of its own, too. */
+			use_own_device(3);
+			_exit(0);
+		}
+		expect_success_of(client);
+		expect_success_of(child);
+	}
 }

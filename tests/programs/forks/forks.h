@@ -48,5 +48,6 @@ void closed_descriptors(void);
 void closed_while_open(void);
 void one_thread(void);
 void stray(void);
+void other_user(void);
 
 #endif

@@ -170,6 +170,7 @@ static const struct scenario scenarios[] = {
 	{"closed-descriptors", closed_descriptors},
 	{"closed-while-open", closed_while_open},
 	{"one-thread", one_thread},
+	{"other-user", other_user},
 	{"own-device", own_device},
 	{"stray", stray},
 };

@@ -17,6 +17,7 @@ mod run_folder;
 mod scratch;
 mod server_wait;
 mod signals;
+mod socket_giver;
 mod supervisor;
 mod timeout;
 
@@ -34,7 +35,7 @@ use roce_verbs::{
 };
 use roce_view::Tree;
 
-use crate::backend::BackendOption;
+use crate::backend::{BackendOption, has_packet_sockets};
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{self, Faults, Report};
@@ -296,6 +297,10 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let live = LiveCounters::start(&scratch, device_names)?;
+    if backend != Backend::Udp && has_packet_sockets() {
+        socket_giver::start(&scratch.sockets())?;
+        process.env(environment::SOCKETS, scratch.sockets());
+    }
     let orphans = OrphanWatch::start(scratch.connections(), options.orphan_config(backend)?)?;
     let limits = match (options.local_rank, &options.timeout) {
         (Some(_), _) => Limits::None,

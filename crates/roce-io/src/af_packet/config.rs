@@ -1,6 +1,6 @@
 //! The configuration of a device over a packet socket.
 
-use std::{io, net::Ipv4Addr, os::fd::AsFd};
+use std::{io, net::Ipv4Addr, os::fd::AsFd, path::PathBuf};
 
 use crate::{Filter, GsoMode, error::OpenError, sockets, sys, vnet_hdr};
 
@@ -43,6 +43,9 @@ pub struct AfPacketConfig {
     pub receive_buffer_len: usize,
     /// Bytes of socket send buffer to request. Default 4 MiB.
     pub send_buffer_len: usize,
+    /// A unix socket at which another process gives packet sockets, for a process that may not open any. Default:
+    /// none.
+    pub giver: Option<PathBuf>,
 }
 
 impl AfPacketConfig {
@@ -64,6 +67,7 @@ impl AfPacketConfig {
             max_receive_len: Self::MAX_RECEIVED_LEN,
             receive_buffer_len: 64 << 20,
             send_buffer_len: 4 << 20,
+            giver: None,
         }
     }
 

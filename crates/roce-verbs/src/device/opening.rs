@@ -107,6 +107,7 @@ fn open_engine(
     let packet_config = |name: &str| AfPacketConfig {
         gso: config.gso,
         receive: config.receive,
+        giver: config.socket_giver.clone(),
         filter: filter.clone(),
         ..AfPacketConfig::new(name)
     };

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,8 +25,26 @@ pub(super) struct CounterPublisher {
 }
 
 impl CounterPublisher {
+    /// Starts the thread, unless the file cannot be made, as where the program has changed its user; a device
+    /// works without it.
+    pub(super) fn start_if_possible(shards: &Arc<Shards>, path: &Path) -> Option<Self> {
+        static IS_TOLD: AtomicBool = AtomicBool::new(false);
+        match Self::start(shards, path) {
+            Ok(publisher) => Some(publisher),
+            Err(error) => {
+                if !IS_TOLD.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "the counters of this process are not shown: {}: {error}",
+                        path.display()
+                    );
+                }
+                None
+            }
+        }
+    }
+
     /// Starts the thread.
-    pub(super) fn start(shards: &Arc<Shards>, path: &Path) -> io::Result<Self> {
+    fn start(shards: &Arc<Shards>, path: &Path) -> io::Result<Self> {
         let file = counter_file::open(path)?;
         let (stop, stopped) = mpsc::channel();
         let (shards, its) = (Arc::clone(shards), Arc::clone(&file));

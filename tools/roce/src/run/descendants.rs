@@ -39,6 +39,25 @@ fn has_children() -> bool {
     wait(WaitOptions::NOHANG).is_ok()
 }
 
+/// Returns true if a process is this one's child, or that of such a one, and so on.
+pub(crate) fn is_descendant(process: i32) -> bool {
+    let own = std::process::id();
+    let mut next = process.cast_unsigned();
+    // A process whose parent ends gets another one meanwhile: no more steps than there can be.
+    for _ in 0..MAX_GENERATIONS {
+        let status = fs::read_to_string(format!("/proc/{next}/stat")).unwrap_or_default();
+        match parent_in(&status) {
+            Some(parent) if parent == own => return true,
+            Some(parent @ 2..) => next = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Generations of processes that are followed at most.
+const MAX_GENERATIONS: u32 = 1024;
+
 /// Returns the children of a process.
 fn children_of(parent: u32) -> Vec<Pid> {
     let is_child = |process: &i32| {

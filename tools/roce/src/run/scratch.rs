@@ -49,6 +49,11 @@ impl Scratch {
         self.path.join("counters")
     }
 
+    /// Returns the unix socket at which processes get packet sockets.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.path.join("sockets")
+    }
+
     /// Returns the folder in which processes write down their connections.
     pub(crate) fn connections(&self) -> PathBuf {
         self.path.join("connections")

@@ -1,0 +1,95 @@
+//! Packet sockets that another process gives to this one, which may not open any.
+
+use std::{
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::Path,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
+use socket2::{Domain, SockAddr, Type};
+
+use crate::{
+    process::Own,
+    sockets,
+    sys::socket::{self, Socket},
+};
+
+/// Longest wait for the giver.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Asks at a unix socket for a packet socket of this thread's network namespace.
+pub(crate) fn packet_socket(giver: &Path) -> io::Result<Socket> {
+    let connection = socket::open(Domain::UNIX, Type::STREAM, None)?;
+    connection.connect(&SockAddr::unix(giver)?)?;
+    let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+    let mut readable = [PollFd::new(&connection, PollFlags::IN)];
+    if poll(&mut readable, Some(&patience))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    // The socket is this process's from its first moment on.
+    let given = Own::make(|| receive(&connection))?.map(socket2::Socket::from);
+    let here = sockets::namespace_of(&connection);
+    if given.domain()? != Domain::PACKET
+        || given.r#type()? != Type::RAW
+        || sockets::namespace_of(&given) != here
+    {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(given)
+}
+
+/// Receives a descriptor, if one waits.
+fn receive(connection: &Socket) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut vectors = [IoSliceMut::new(&mut byte)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(connection, &mut vectors, &mut control, flags)?;
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    rights.ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::os::{fd::AsFd, unix::net::UnixListener};
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::*;
+
+    #[test]
+    fn only_a_packet_socket_is_taken_and_a_giver_that_refuses_is_not_waited_for() {
+        let name = format!("roce-io-giver-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let giver = std::thread::spawn(move || {
+            let (refused, _) = listener.accept().unwrap();
+            drop(refused);
+            let (connection, _) = listener.accept().unwrap();
+            let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds = [other.as_fd()];
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+            let bytes = [IoSlice::new(&[0])];
+            sendmsg(&connection, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
+        });
+        let outcome = || packet_socket(&path).unwrap_err().kind();
+        assert_eq!(outcome(), io::ErrorKind::PermissionDenied);
+        assert_eq!(outcome(), io::ErrorKind::InvalidData);
+        giver.join().unwrap();
+        assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
