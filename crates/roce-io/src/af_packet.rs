@@ -56,6 +56,8 @@ pub struct AfPacket {
     receiver: Receiver,
     transmitter: Transmitter,
     socket: Socket,
+    /// The connection to what has given the socket, if another process has.
+    giver: Option<Socket>,
     idle_receives: u32,
     kernel_dropped: Cell<u64>,
 }
@@ -72,11 +74,17 @@ impl AfPacket {
             let name = interface.name.clone();
             move |source| OpenError::Os { name, step, source }
         };
+        let mut giver = None;
         let socket = match sys::socket::open(Domain::PACKET, Type::RAW, None) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                match config.giver.as_deref().map(given_sockets::packet_socket) {
-                    Some(Ok(given)) => given,
+                let whole_trains = interface.kind.segments_in_software();
+                let ask = |path| given_sockets::packet_socket(path, whole_trains);
+                match config.giver.as_deref().map(ask) {
+                    Some(Ok((given, connection))) => {
+                        giver = Some(connection);
+                        given
+                    }
                     _ => return Err(OpenError::NotPermitted { name: interface.name }),
                 }
             }
@@ -108,7 +116,7 @@ impl AfPacket {
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
-        Ok(Self::of(config, interface, socket, receiver))
+        Ok(Self { giver, ..Self::of(config, interface, socket, receiver) })
     }
 
     /// Makes a device of a socket that is set up.
@@ -129,6 +137,7 @@ impl AfPacket {
             receiver,
             transmitter: Transmitter::new(config.transmit_slots, config.qdisc_bypass),
             socket,
+            giver: None,
             idle_receives: 0,
             kernel_dropped: Cell::new(0),
             interface,

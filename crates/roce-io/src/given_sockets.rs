@@ -1,4 +1,7 @@
 //! Packet sockets that another process gives to this one, which may not open any.
+//!
+//! The giver also reserves the UDP port, as its own user, until the connection ends: processes of several users
+//! of one run then share the port, whichever comes first.
 
 use std::{
     io::{self, IoSliceMut},
@@ -20,13 +23,19 @@ use crate::{
     sys::socket::{self, Socket},
 };
 
+/// The requests: the port's reservation takes whole trains, or not.
+const WHOLE_TRAINS: u8 = b'T';
+const PACKETS: u8 = b'P';
 /// Longest wait for the giver.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks at a unix socket for a packet socket of this thread's network namespace.
-pub(crate) fn packet_socket(giver: &Path) -> io::Result<Socket> {
+/// Asks at a unix socket for a packet socket of this thread's network namespace. Returns the connection, too.
+/// `whole_trains` is that of the port's reservation.
+pub(crate) fn packet_socket(giver: &Path, whole_trains: bool) -> io::Result<(Socket, Socket)> {
     let connection = socket::open(Domain::UNIX, Type::STREAM, None)?;
     connection.connect(&SockAddr::unix(giver)?)?;
+    let request = if whole_trains { WHOLE_TRAINS } else { PACKETS };
+    connection.send_with_flags(&[request], libc::MSG_NOSIGNAL)?;
     let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
     let mut readable = [PollFd::new(&connection, PollFlags::IN)];
     if poll(&mut readable, Some(&patience))? == 0 {
@@ -41,7 +50,7 @@ pub(crate) fn packet_socket(giver: &Path) -> io::Result<Socket> {
     {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(given)
+    Ok((given, connection))
 }
 
 /// Receives a descriptor, if one waits.
@@ -61,7 +70,7 @@ fn receive(connection: &Socket) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
+    use std::io::{IoSlice, Read};
     use std::os::{fd::AsFd, unix::net::UnixListener};
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -74,7 +83,8 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let listener = UnixListener::bind(&path).unwrap();
         let giver = std::thread::spawn(move || {
-            let (refused, _) = listener.accept().unwrap();
+            let (mut refused, _) = listener.accept().unwrap();
+            assert_eq!(refused.read(&mut [0]).unwrap(), 1);
             drop(refused);
             let (connection, _) = listener.accept().unwrap();
             let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -85,7 +95,7 @@ mod tests {
             let bytes = [IoSlice::new(&[0])];
             sendmsg(&connection, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
         });
-        let outcome = || packet_socket(&path).unwrap_err().kind();
+        let outcome = || packet_socket(&path, true).unwrap_err().kind();
         assert_eq!(outcome(), io::ErrorKind::PermissionDenied);
         assert_eq!(outcome(), io::ErrorKind::InvalidData);
         giver.join().unwrap();

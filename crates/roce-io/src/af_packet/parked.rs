@@ -22,11 +22,12 @@ pub struct ParkedSocket {
 const MAX_WAITING: usize = 1 << 16;
 
 impl ParkedSocket {
-    /// Parks the socket of a device; `None` closes it, as it cannot be kept: it is promiscuous, or the
+    /// Parks the socket of a device; `None` closes it, as it cannot be kept: it is promiscuous, another process has
+    /// given it, or the
     /// kernel refuses to change its filter.
     pub fn of(device: AfPacket) -> Option<Self> {
-        let AfPacket { config, mut receiver, socket, .. } = device;
-        if config.promiscuous {
+        let AfPacket { config, mut receiver, socket, giver, .. } = device;
+        if config.promiscuous || giver.is_some() {
             return None;
         }
         socket.attach_filter(&filter::drop_all()).ok()?;

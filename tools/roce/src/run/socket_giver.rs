@@ -2,18 +2,22 @@
 //!
 //! A daemon that root starts often gives up its privileges before it opens a device. `/dev/infiniband` is open
 //! to every user, so with a card it has one. Here it asks the run's command for a packet socket. The command
-//! gives one to processes that it descends to, and to no other.
+//! gives one to its descendants, and to no other process. Until such a process has closed its device, the
+//! command reserves the UDP port for it, so that the port has one user, that of the run.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
+use roce_io::{PortReservation, PortReservationConfig};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socket_with, sockopt::socket_peercred,
@@ -32,35 +36,70 @@ pub(crate) fn start(path: &Path) -> Result {
         })
         .map_err(|error| CliError::context(format!("listening at {}", path.display()), error))?;
     thread::Builder::new().name("sockets".to_owned()).spawn(move || {
+        let open = Arc::new(());
         for connection in listener.incoming().flatten() {
-            if let Err(error) = serve(&connection) {
-                tracing::info!(%error, "a process gets no packet socket");
+            if Arc::strong_count(&open) > MAX_GIVEN {
+                continue;
+            }
+            let counted = Arc::clone(&open);
+            let served = thread::Builder::new().name("socket".to_owned()).spawn(move || {
+                if let Err(error) = serve(connection) {
+                    tracing::info!(%error, "a process gets no packet socket");
+                }
+                drop(counted);
+            });
+            if let Err(error) = served {
+                tracing::warn!(%error, "a process gets no packet socket");
             }
         }
     })?;
     Ok(())
 }
 
-fn serve(connection: &UnixStream) -> io::Result<()> {
-    let process = socket_peercred(connection)?.pid.as_raw_nonzero().get();
+/// Sockets that are given at a time.
+const MAX_GIVEN: usize = 1024;
+
+/// Longest wait for what a process asks.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Gives a socket, and holds the port until the connection ends.
+fn serve(mut connection: UnixStream) -> io::Result<()> {
+    let process = socket_peercred(&connection)?.pid.as_raw_nonzero().get();
     if !descendants::is_descendant(process) {
         return Err(io::Error::other(format!("process {process} is none of this run")));
     }
-    let socket = open_beside(process)?;
+    let mut request = [0];
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.read_exact(&mut request)?;
+    let port = PortReservationConfig {
+        whole_trains: request == *b"T",
+        ..PortReservationConfig::default()
+    };
+    let (socket, _port) = open_beside(process, port)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [socket.as_fd()];
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(connection, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(&connection, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    drop(socket);
+    connection.set_read_timeout(None)?;
+    // It sends nothing more.
+    let _ended = connection.read(&mut request)?;
     Ok(())
 }
 
-/// Opens a packet socket in the network namespace of a process.
-fn open_beside(process: i32) -> io::Result<OwnedFd> {
+/// Opens a packet socket in the network namespace of a process, and reserves the port there. Without the port the
+/// process reserves it itself.
+fn open_beside(
+    process: i32,
+    port: PortReservationConfig,
+) -> io::Result<(OwnedFd, Option<PortReservation>)> {
     let theirs = File::open(format!("/proc/{process}/ns/net"))?;
     let is_here = fs::metadata("/proc/self/ns/net")?.ino() == theirs.metadata()?.ino();
-    let open = || -> io::Result<OwnedFd> {
-        Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
+    let open = || -> io::Result<_> {
+        let family = AddressFamily::PACKET;
+        let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Ok((socket, PortReservation::bind(&port).ok()))
     };
     if is_here {
         return open();
