@@ -58,6 +58,16 @@ fn threads_take_each_announced_event_of_a_channel_while_connections_come_and_go(
 }
 
 #[tier1]
+fn descriptors_of_events_are_those_of_the_kernel_to_poll_select_epoll_and_sigio() {
+    run_scenarios("descriptors-");
+}
+
+#[tier1("librdmacm-dev")]
+fn a_wait_goes_on_or_ends_as_the_handler_of_the_signal_that_came_has_it() {
+    run_scenarios("signals-");
+}
+
+#[tier1]
 fn a_thread_that_waits_is_cancelled_as_in_read_and_loses_no_event() {
     run_scenarios("cancelled-");
 }

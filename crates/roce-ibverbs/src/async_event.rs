@@ -70,6 +70,9 @@ fn fetch(context: &ContextInner, woken: Woken, event: &mut ibv_async_event) -> A
     if context.device.is_inherited() {
         return Attempt::Failed(EIO);
     }
+    if woken == Woken::ByRead {
+        context.device.note_event_read();
+    }
     context.device.run_round();
     let mut take = || context.take_event().map(|taken| *event = taken).is_some();
     if take() {
@@ -77,7 +80,7 @@ fn fetch(context: &ContextInner, woken: Woken, event: &mut ibv_async_event) -> A
     }
     wait::after_nothing(
         woken,
-        context.device.event_fd(),
+        (context.device.event_fd(), wait::Kind::Pipe),
         std::slice::from_ref(&context.device),
         &mut take,
     )

@@ -82,6 +82,9 @@ impl ChannelInner {
         if self.context.device.is_inherited() {
             return Attempt::Failed(EIO);
         }
+        if woken == Woken::ByRead {
+            self.channel.note_read();
+        }
         let mut take = || self.take().inspect(|taken| *address = *taken).is_some();
         if take() {
             return Attempt::Fetched;
@@ -95,7 +98,13 @@ impl ChannelInner {
                 return Attempt::Fetched;
             }
         }
-        wait::after_nothing(woken, fd, std::slice::from_ref(&self.context.device), &mut take)
+        let kind = wait::Kind::Pipe;
+        wait::after_nothing(
+            woken,
+            (fd, kind),
+            std::slice::from_ref(&self.context.device),
+            &mut take,
+        )
     }
 }
 

@@ -1,10 +1,16 @@
 //! Waiting as `read` does.
+//!
+//! A thread sleeps in poll(2), on the descriptor of the events and on that of the end of the device's
+//! threads. A signal ends that whether its handler has `SA_RESTART` or not, so that the flags of the
+//! process's handlers decide what becomes of the call. Where they differ, the thread sleeps in a read
+//! of the descriptor of the events, which the kernel goes on with after the one and ends after the other.
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use libc::{EAGAIN, EINTR, EIO, POLLIN, nfds_t, pollfd};
+use libc::{EAGAIN, EINTR, EIO, POLLIN, c_void, nfds_t, pollfd, ssize_t};
 use roce_verbs::Device;
 
 use crate::cancellation::Cancellability;
@@ -15,11 +21,13 @@ use crate::errno;
 const MAX_FDS: usize = 8;
 
 mod c {
-    use super::{c_int, nfds_t, pollfd};
+    use super::{c_int, c_void, nfds_t, pollfd, ssize_t};
 
-    // As in the `libc` crate, except that it may unwind: it is a cancellation point.
+    // As in the `libc` crate, except that they may unwind: they are cancellation points.
     unsafe extern "C-unwind" {
         pub(super) fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+        pub(super) fn read(fd: c_int, buffer: *mut c_void, len: usize) -> ssize_t;
+        pub(super) fn recv(fd: c_int, buffer: *mut c_void, len: usize, flags: c_int) -> ssize_t;
     }
 }
 
@@ -39,12 +47,32 @@ pub(crate) struct Sleep {
     set: [pollfd; MAX_FDS],
     count: nfds_t,
     timeout_millis: c_int,
+    by: By,
+}
+
+/// The call that sleeps.
+#[derive(Clone, Copy)]
+enum By {
+    Poll,
+    /// `read` of a byte of a descriptor.
+    Read(RawFd),
+    /// As [`Read`](Self::Read), of a socket, and the byte stays there.
+    Peek(RawFd),
+}
+
+/// What the descriptor of events is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A pipe, of which a sleep may take a byte: see [`Woken::ByRead`].
+    Pipe,
+    /// A socket.
+    Socket,
 }
 
 impl Sleep {
     fn without_end() -> Self {
         let unused = pollfd { fd: -1, events: 0, revents: 0 };
-        Self { set: [unused; MAX_FDS], count: 0, timeout_millis: -1 }
+        Self { set: [unused; MAX_FDS], count: 0, timeout_millis: -1, by: By::Poll }
     }
 }
 
@@ -55,8 +83,12 @@ pub(crate) enum Woken {
     Not,
     /// A descriptor was readable, or the time over.
     Up,
-    /// A signal handler has run.
+    /// The sleep has taken a byte of the descriptor, which stands for an event.
+    ByRead,
+    /// A signal handler has run, in a sleep by poll(2).
     BySignal,
+    /// A signal handler without `SA_RESTART` has run, in a sleep by read(2).
+    Interrupted,
     /// The kernel refused the sleep, with this `errno` value.
     Refused(c_int),
 }
@@ -82,12 +114,25 @@ pub(crate) fn repeat<A: FnMut(Woken) -> Attempt>(mut attempt: A) -> c_int {
             Attempt::Failed(_) => return -1,
             Attempt::Sleep(sleep) => sleep,
         };
-        // SAFETY: `count` entries of the array are filled in. Nothing here has a destructor.
-        let count = unsafe { c::poll(sleep.set.as_mut_ptr(), sleep.count, sleep.timeout_millis) };
-        woken = match (count, last_errno()) {
-            (0.., _) => Woken::Up,
-            (_, EINTR) => Woken::BySignal,
-            (_, errno) => Woken::Refused(errno),
+        let mut byte = 0u8;
+        let buffer = (&raw mut byte).cast();
+        // SAFETY: `count` entries of the array are filled in, and the buffer has a byte. Nothing here has a
+        // destructor.
+        let result = unsafe {
+            match sleep.by {
+                By::Poll => {
+                    c::poll(sleep.set.as_mut_ptr(), sleep.count, sleep.timeout_millis) as ssize_t
+                }
+                By::Read(fd) => c::read(fd, buffer, 1),
+                By::Peek(fd) => c::recv(fd, buffer, 1, libc::MSG_PEEK),
+            }
+        };
+        woken = match (result, sleep.by, last_errno()) {
+            (0.., By::Read(_), _) => Woken::ByRead,
+            (0.., ..) => Woken::Up,
+            (_, By::Poll, EINTR) => Woken::BySignal,
+            (_, _, EINTR) => Woken::Interrupted,
+            (.., errno) => Woken::Refused(errno),
         };
     }
 }
@@ -105,7 +150,7 @@ fn last_errno() -> c_int {
 /// ended a `read`.
 pub(crate) fn after_nothing(
     woken: Woken,
-    fd: BorrowedFd<'_>,
+    (fd, kind): (BorrowedFd<'_>, Kind),
     devices: &[Device],
     look_again: &mut dyn FnMut() -> bool,
 ) -> Attempt {
@@ -120,6 +165,11 @@ pub(crate) fn after_nothing(
         return Attempt::Failed(EAGAIN);
     }
     let mut sleep = Sleep::without_end();
+    if beside.iter().all(|set| set.is_driven) && handlers_differ() {
+        let fd = fd.as_raw_fd();
+        sleep.by = if kind == Kind::Pipe { By::Read(fd) } else { By::Peek(fd) };
+        return Attempt::Sleep(sleep);
+    }
     let of_devices = beside.iter().flat_map(|set| set.fds).map(AsRawFd::as_raw_fd);
     let fds = std::iter::once(fd.as_raw_fd()).chain(of_devices);
     for (entry, fd) in sleep.set.iter_mut().zip(fds) {
@@ -142,7 +192,9 @@ pub(crate) fn for_ever(woken: Woken) -> Attempt {
 /// Returns the `errno` value with which a call fails after a sleep.
 fn failure_of(woken: Woken) -> Option<c_int> {
     match woken {
-        Woken::BySignal if !signals_restart_calls() => Some(EINTR),
+        Woken::BySignal if !Handlers::of_process().all_restart() => Some(EINTR),
+        Woken::Interrupted => Some(EINTR),
+        Woken::Refused(EAGAIN) => Some(EAGAIN),
         Woken::Refused(_) => Some(EIO),
         _ => None,
     }
@@ -165,17 +217,61 @@ const FAULTS: [c_int; 7] = [
     libc::SIGSYS,
 ];
 
-/// Returns true if every handler of the program was installed with `SA_RESTART`. A `read` goes on
-/// after such a handler, `poll` never does. Handlers of faults do not count: crash reporters and
-/// sanitizers install them, mostly without the flag.
-fn signals_restart_calls() -> bool {
-    (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
-        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: only asks for the present action.
-        let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } == 0;
-        // SAFETY: zeroed, and filled in if the call succeeded.
-        let action = unsafe { action.assume_init() };
-        let is_handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-        !known || !is_handled || action.sa_flags & libc::SA_RESTART != 0
-    })
+/// How the handlers of the program were installed. Those of faults do not count: crash reporters and
+/// sanitizers install them, mostly without `SA_RESTART`.
+#[derive(Clone, Copy, Default)]
+struct Handlers {
+    /// There is one with `SA_RESTART`, after which a `read` goes on.
+    restarts: bool,
+    /// There is one without.
+    interrupts: bool,
+}
+
+impl Handlers {
+    fn of_process() -> Self {
+        let mut handlers = Self::default();
+        for signal in (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)) {
+            let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: only asks for the present action.
+            let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+            // SAFETY: zeroed, and filled in if the call succeeded.
+            let action = unsafe { action.assume_init() };
+            let is_handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+            if known == 0 && is_handled {
+                let restarts = action.sa_flags & libc::SA_RESTART != 0;
+                handlers.restarts |= restarts;
+                handlers.interrupts |= !restarts;
+            }
+        }
+        handlers
+    }
+
+    fn all_restart(self) -> bool {
+        !self.interrupts
+    }
+}
+
+/// How long the answer of [`handlers_differ`] is used again, in nanoseconds: it takes some 60 system calls.
+const MAX_AGE_NANOS: u64 = 10_000_000;
+
+/// Returns true if some handlers of the program have `SA_RESTART` and some have not.
+fn handlers_differ() -> bool {
+    static DIFFER: AtomicBool = AtomicBool::new(false);
+    static ASKED_AT: AtomicU64 = AtomicU64::new(0);
+    let now = nanos_of_clock();
+    let asked_at = ASKED_AT.load(Ordering::Acquire);
+    if asked_at != 0 && now.saturating_sub(asked_at) < MAX_AGE_NANOS {
+        return DIFFER.load(Ordering::Relaxed);
+    }
+    let handlers = Handlers::of_process();
+    DIFFER.store(handlers.restarts && handlers.interrupts, Ordering::Relaxed);
+    ASKED_AT.store(now, Ordering::Release);
+    handlers.restarts && handlers.interrupts
+}
+
+fn nanos_of_clock() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the structure; it has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }

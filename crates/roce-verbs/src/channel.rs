@@ -63,6 +63,14 @@ impl CompletionChannel {
         Some(CompletionQueue::of_report(report, Arc::clone(&self.driver)))
     }
 
+    /// Notes that the program has read bytes of the descriptor itself, as a sleep by read(2) does. It stays
+    /// readable while reports wait.
+    pub fn note_read(&self) {
+        if self.driver.check_alive().is_ok() {
+            self.shared.on_read();
+        }
+    }
+
     /// Sleeps until an armed queue reports, and returns it; `None` after `timeout`.
     ///
     /// With `timeout` `None` it waits for ever. Meanwhile this thread drives the engine.
@@ -172,6 +180,6 @@ impl AsFd for CompletionChannel {
 
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.shared.fd.as_raw_fd()
+        self.shared.as_raw_fd()
     }
 }

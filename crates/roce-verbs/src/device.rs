@@ -356,6 +356,12 @@ impl Device {
         self.driver().prepare_sleep()
     }
 
+    /// Notes that the program has read bytes of [`event_fd`](Self::event_fd) itself, as a sleep by read(2)
+    /// does. It stays readable while events wait.
+    pub fn note_event_read(&self) {
+        self.events.on_read();
+    }
+
     /// Returns a descriptor that is readable while asynchronous events of this context wait. Its
     /// file description may be set to be non-blocking or not.
     pub fn event_fd(&self) -> BorrowedFd<'_> {

@@ -6,11 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_io::process::Own;
 use roce_transport::{AsyncEvent, EventSource};
 use roce_wire::Qpn;
 
+use crate::event_descriptor::EventDescriptor;
 use crate::fork;
 
 /// Most events in a queue, so that a program that never polls does not fill the memory.
@@ -20,7 +19,8 @@ const MAX_EVENTS: usize = 1024;
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    fd: Own<EventFd>,
+    /// Counts the events in the list; used with its lock held.
+    fd: EventDescriptor,
     events: Mutex<VecDeque<AsyncEvent>>,
     /// The context was shut down; written under the engine's lock.
     is_shut_down: AtomicBool,
@@ -29,12 +29,8 @@ pub(crate) struct EventQueue {
 
 impl EventQueue {
     pub(crate) fn new() -> io::Result<Self> {
-        // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
-        // this module blocks, since one on the semaphore stands for each event in the list.
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
-        let fd = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(Self {
-            fd,
+            fd: EventDescriptor::new()?,
             events: Mutex::default(),
             is_shut_down: AtomicBool::new(false),
             generation: fork::Generation::current(),
@@ -69,7 +65,7 @@ impl EventQueue {
         if events.len() == MAX_EVENTS {
             events.pop_front();
         } else {
-            let _written = self.fd.write(1);
+            self.fd.added();
         }
         events.push_back(event);
     }
@@ -81,8 +77,16 @@ impl EventQueue {
         }
         let mut events = self.events();
         let event = events.pop_front()?;
-        let _read = self.fd.read();
+        self.fd.removed(events.len());
         Some(event)
+    }
+
+    /// Notes that the program has read the descriptor.
+    pub(crate) fn on_read(&self) {
+        if self.generation.is_current() {
+            let events = self.events();
+            self.fd.count_anew(events.len());
+        }
     }
 
     /// Removes the events of an object that was destroyed.
@@ -90,13 +94,9 @@ impl EventQueue {
         if !self.generation.is_current() {
             return;
         }
-        self.events().retain(|event| {
-            let stays = event.source() != source;
-            if !stays {
-                let _read = self.fd.read();
-            }
-            stays
-        });
+        let mut events = self.events();
+        events.retain(|event| event.source() != source);
+        self.fd.removed(events.len());
     }
 }
 

@@ -63,6 +63,7 @@ mod engine;
 mod engine_lock;
 pub mod environment;
 mod error;
+mod event_descriptor;
 #[cfg(test)]
 mod event_model;
 mod events;

@@ -21,6 +21,10 @@ void channel_with_a_thread_of_epoll(void);
 void channel_with_an_executor(void);
 void channel_with_many_pollers(void);
 
+/* descriptors.c */
+void descriptors_as_those_of_the_kernel(void);
+void signals_of_which_some_restart_calls(void);
+
 /* cancel.c */
 void cancelled_wait_for_completions(void);
 void cancelled_wait_for_events(void);

@@ -19,6 +19,8 @@ static const struct scenario scenarios[] = {
 	{"channel-with-a-thread-of-epoll", channel_with_a_thread_of_epoll},
 	{"channel-with-an-executor", channel_with_an_executor},
 	{"channel-with-many-pollers", channel_with_many_pollers},
+	{"descriptors-as-those-of-the-kernel", descriptors_as_those_of_the_kernel},
+	{"signals-of-which-some-restart-calls", signals_of_which_some_restart_calls},
 	{"cancelled-wait-for-completions", cancelled_wait_for_completions},
 	{"cancelled-wait-for-events", cancelled_wait_for_events},
 	{"cancelled-asynchronously", cancelled_asynchronously},

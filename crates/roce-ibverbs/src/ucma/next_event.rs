@@ -36,7 +36,7 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
     } else {
         // SAFETY: the program keeps the descriptor open during its call.
         let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-        wait::after_nothing(woken, descriptor, &devices, &mut take)
+        wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
     };
     match outcome {
         Some(Err(errno)) => Attempt::Failed(errno),

@@ -2,24 +2,23 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::{PoisonError, Weak};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_io::process::Own;
 use tokio::sync::Notify;
 
 use super::inner::{Inner as QueueInner, Report};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
+use crate::event_descriptor::EventDescriptor;
 use crate::shard_set::GrowingShardSet;
 
 /// The part that completion queues keep alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// A semaphore that counts the events in the list.
-    pub(super) fd: Own<EventFd>,
+    /// Counts the events in the list; used with its lock held.
+    fd: EventDescriptor,
     events: Mutex<VecDeque<Weak<QueueInner>>>,
     /// Wakes tasks; the descriptor is for programs with a loop of their own.
     pub(super) reported: Notify,
@@ -35,12 +34,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new() -> io::Result<Self> {
-        // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
-        // this module blocks, since one on the semaphore stands for each event in the list.
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
-        let fd = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(Self {
-            fd,
+            fd: EventDescriptor::new()?,
             events: Mutex::default(),
             reported: Notify::new(),
             waiters: AtomicUsize::new(0),
@@ -78,9 +73,8 @@ impl Shared {
                 return;
             }
             events.push_back(queue.weak());
-            // With the lock held, so that a caller that takes the event finds it counted. The counter
-            // cannot overflow: it would take 2^64 events.
-            let _written = self.fd.write(1);
+            // With the lock held, so that a caller that takes the event finds it counted.
+            self.fd.added();
         }
         self.reported.notify_one();
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -90,14 +84,9 @@ impl Shared {
 
     /// Removes the reports of a queue that is destroyed.
     pub(crate) fn remove(&self, queue: &QueueInner) {
-        self.events().retain(|it| {
-            let stays = !ptr::eq(it.as_ptr(), queue);
-            if !stays {
-                // It counts the reports in the list, so this does not wait.
-                let _read = self.fd.read();
-            }
-            stays
-        });
+        let mut events = self.events();
+        events.retain(|it| !ptr::eq(it.as_ptr(), queue));
+        self.fd.removed(events.len());
     }
 
     /// Notes a report by the driver thread: unless a caller is in `wait`, the next report is not
@@ -118,13 +107,19 @@ impl Shared {
         self.events().is_empty()
     }
 
+    /// Notes that the program has read the descriptor.
+    pub(crate) fn on_read(&self) {
+        let events = self.events();
+        self.fd.count_anew(events.len());
+    }
+
     /// Takes the oldest report.
     pub(crate) fn take(&self) -> Option<Report> {
         loop {
             let mut events = self.events();
             let event = events.pop_front()?;
             // With the lock held: a thread that finds the list empty finds the descriptor unreadable.
-            let _read = self.fd.read();
+            self.fd.removed(events.len());
             // None where a thread destroys the queue at this moment.
             if let Some(report) = Report::of(&event) {
                 return Some(report);
@@ -152,5 +147,11 @@ impl Drop for Waiter<'_> {
 impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Shared {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }

@@ -92,7 +92,8 @@ impl Driver {
     pub(crate) fn prepare_sleep(&self) -> SleepSet<'_> {
         let common = &*self.shards.common;
         if !common.generation.is_current() || !common.stopping.load(Ordering::SeqCst) {
-            return SleepSet { fds: std::slice::from_ref(&common.thread_ended), limit: None };
+            let fds = std::slice::from_ref(&common.thread_ended);
+            return SleepSet { fds, limit: None, is_driven: true };
         }
         let mut limit: Option<Duration> = None;
         for shard in self.shards.iter() {
@@ -101,7 +102,7 @@ impl Driver {
             let wake_at = if did_work { Some(now) } else { shard.wake_at(&engine, now) };
             limit = limit.into_iter().chain(wake_at.map(|at| at.saturating_since(now))).min();
         }
-        SleepSet { fds: self.shards.wait_fds(), limit }
+        SleepSet { fds: self.shards.wait_fds(), limit, is_driven: false }
     }
 
     /// Notes a completion queue whose queue pairs may be in this shard, from now on.
@@ -148,6 +149,8 @@ pub struct SleepSet<'a> {
     pub fds: &'a [Own<OwnedFd>],
     /// Longest time of the sleep.
     pub limit: Option<Duration>,
+    /// The device's threads drive it meanwhile. Their end is when the process exits.
+    pub is_driven: bool,
 }
 
 /// Counts a waiting thread for its lifetime, and wakes the driver thread at the end.

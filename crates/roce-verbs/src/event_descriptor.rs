@@ -1,0 +1,174 @@
+//! The descriptor of a list of events, as programs use it with poll(2).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_io::process::Own;
+
+/// A descriptor that is readable exactly while events wait, never writable, and sends SIGIO where the program
+/// asks for it, as those of the kernel's uverbs.
+///
+/// It is the reading end of a pipe, in which a byte lies for each event. The program owns its flags and may
+/// read it, so that a read of it here could block. What is read here is another opening of the same pipe.
+/// That needs `/proc`. Without it the program's descriptor is read here, after a look whether it has bytes: a
+/// program that reads it at that moment blocks the caller until the next event.
+///
+/// All calls are made with the lock of the list held.
+#[derive(Debug)]
+pub(crate) struct EventDescriptor {
+    of_program: Own<io::PipeReader>,
+    /// Writes, and never blocks.
+    inner: Own<File>,
+    /// `inner` reads, too.
+    is_reopened: bool,
+    /// Bytes in the pipe, unless the program has read some.
+    bytes: AtomicUsize,
+}
+
+/// Most bytes in the pipe. Some users' pipes have a single page.
+const MAX_BYTES: usize = 1024;
+
+impl EventDescriptor {
+    pub(crate) fn new() -> io::Result<Self> {
+        Self::with(|path| {
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+        })
+    }
+
+    /// Makes a descriptor, with a function that opens a path.
+    fn with(reopen: impl FnOnce(&str) -> io::Result<File>) -> io::Result<Self> {
+        let mut writer = None;
+        let of_program = Own::make(|| {
+            let (reader, its_writer) = io::pipe()?;
+            writer = Some(its_writer);
+            io::Result::Ok(reader)
+        })?;
+        let path = format!("/proc/self/fd/{}", of_program.as_fd().as_raw_fd());
+        let mut is_reopened = true;
+        let inner = Own::make(|| {
+            let writer = writer.take().ok_or(io::ErrorKind::BrokenPipe)?;
+            reopen(&path).or_else(|_| {
+                is_reopened = false;
+                io::Result::Ok(File::from(OwnedFd::from(writer)))
+            })
+        })?;
+        Ok(Self { of_program, inner, is_reopened, bytes: AtomicUsize::new(0) })
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.is_reopened {
+            return (&*self.inner).read(bytes);
+        }
+        let mut set = [PollFd::new(self.of_program.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut set, PollTimeout::ZERO)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => (&*self.of_program).read(bytes),
+        }
+    }
+
+    fn set_bytes(&self, bytes: usize) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn write(&self, count: usize) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let count = count.min(MAX_BYTES.saturating_sub(bytes));
+        if count > 0 {
+            let written = (&*self.inner).write(&[0; MAX_BYTES][..count]).unwrap_or(0);
+            self.set_bytes(bytes + written);
+        }
+    }
+
+    /// Notes that an event came. Whatever sleeps on the descriptor wakes, also where others waited already.
+    pub(crate) fn added(&self) {
+        self.write(1);
+    }
+
+    /// Notes that events have left the list, in which so many are left.
+    pub(crate) fn removed(&self, left: usize) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let surplus = bytes.saturating_sub(left);
+        if surplus == 0 {
+            return;
+        }
+        match self.read(&mut [0; MAX_BYTES][..surplus]) {
+            Ok(read) if read == surplus => self.set_bytes(bytes - read),
+            // The program has read some.
+            _ => self.count_anew(left),
+        }
+    }
+
+    /// Notes that bytes were read, in whatever way, while so many events are in the list.
+    pub(crate) fn count_anew(&self, left: usize) {
+        let _empty = self.read(&mut [0; MAX_BYTES]);
+        self.set_bytes(0);
+        self.write(left);
+    }
+}
+
+impl AsFd for EventDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.of_program.as_fd()
+    }
+}
+
+impl AsRawFd for EventDescriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.of_program.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A descriptor as it is made, and one of a process without `/proc`.
+    fn both() -> [EventDescriptor; 2] {
+        let without = EventDescriptor::with(|_| Err(io::ErrorKind::NotFound.into())).unwrap();
+        assert!(!without.is_reopened);
+        [EventDescriptor::new().unwrap(), without]
+    }
+
+    fn readiness(descriptor: &EventDescriptor) -> PollFlags {
+        let asked = PollFlags::POLLIN | PollFlags::POLLOUT;
+        let mut set = [PollFd::new(descriptor.as_fd(), asked)];
+        poll(&mut set, PollTimeout::ZERO).unwrap();
+        set[0].revents().unwrap()
+    }
+
+    #[test]
+    fn a_descriptor_is_readable_while_events_wait_and_never_writable() {
+        for descriptor in both() {
+            assert_eq!(readiness(&descriptor), PollFlags::empty());
+            (0..MAX_BYTES + 9).for_each(|_| descriptor.added());
+            for left in (1..MAX_BYTES + 9).rev() {
+                descriptor.removed(left);
+                assert_eq!(readiness(&descriptor), PollFlags::POLLIN, "{left} wait");
+            }
+            descriptor.removed(0);
+            assert_eq!(readiness(&descriptor), PollFlags::empty());
+        }
+    }
+
+    #[test]
+    fn a_program_that_reads_the_descriptor_itself_blocks_nothing_and_the_next_event_is_seen() {
+        for descriptor in both() {
+            (0..3).for_each(|_| descriptor.added());
+            let mut bytes = [0; 8];
+            assert_eq!((&*descriptor.of_program).read(&mut bytes).unwrap(), 3);
+            // Blocking, as the program's descriptor is, this would wait for ever.
+            descriptor.removed(2);
+            assert_eq!(readiness(&descriptor), PollFlags::POLLIN, "two wait");
+            descriptor.removed(0);
+            assert_eq!(readiness(&descriptor), PollFlags::empty());
+            descriptor.added();
+            assert_eq!((&*descriptor.of_program).read(&mut bytes).unwrap(), 1);
+            descriptor.count_anew(1);
+            assert_eq!(readiness(&descriptor), PollFlags::POLLIN);
+        }
+    }
+}
