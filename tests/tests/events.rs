@@ -48,6 +48,11 @@ fn each_completion_is_delivered_once_and_whole_to_one_of_several_pollers() {
 }
 
 #[tier1]
+fn no_aligned_word_of_a_message_is_seen_in_parts_by_another_thread() {
+    run_scenarios("tearing-");
+}
+
+#[tier1]
 fn a_destroyed_object_leaves_no_event_to_read() {
     run_scenarios("destroyed-");
 }

@@ -13,7 +13,7 @@ use roce_abi::{
 };
 use roce_verbs::{
     DatagramTarget, InlineBuffers, InlineData, Qpn, RemoteAddr, SendOperation, SendWr, Service,
-    WrData,
+    WrData, load_units,
 };
 
 use crate::address_handle::AddressHandle;
@@ -253,21 +253,27 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOperation, c_int> {
 /// Each piece is an address of the program and the number of bytes there.
 #[inline]
 pub(crate) unsafe fn inline_data(
-    pieces: impl Iterator<Item = (u64, usize)> + Clone,
+    pieces: impl Iterator<Item = (u64, usize)>,
     max: u32,
     take: impl FnOnce() -> InlineData,
 ) -> Result<WrData, c_int> {
-    let lengths = pieces.clone().map(|(_, len)| len);
-    let len = lengths.fold(0, usize::saturating_add);
-    if len > max as usize {
-        return Err(EINVAL);
-    }
-    let is_long = len > InlineData::MAX_LEN_WITHOUT_ALLOCATION;
-    let mut bytes = if is_long { take() } else { InlineData::default() };
+    let mut take = Some(take);
+    let mut bytes = InlineData::default();
+    // Each element is read once, so that what is judged is what is copied.
     for (address, len) in pieces.filter(|(_, len)| *len > 0) {
+        let held = bytes.as_slice().len();
+        if len > (max as usize).saturating_sub(held) {
+            return Err(EINVAL);
+        }
+        if held + len > InlineData::MAX_LEN_WITHOUT_ALLOCATION
+            && let Some(take) = take.take()
+        {
+            let short = std::mem::replace(&mut bytes, take());
+            bytes.extend_from_slice(short.as_slice());
+        }
         let from = ptr::with_exposed_provenance(address as usize);
-        // SAFETY: the caller's promise. The program does not change the bytes meanwhile.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, len) });
+        // SAFETY: the caller's promise; the program's other threads may change the bytes meanwhile.
+        bytes.extend_with(len, |room| unsafe { load_units(from, room) });
     }
     Ok(WrData::Inline(bytes))
 }

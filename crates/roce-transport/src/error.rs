@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use roce_wire::{Qpn, Service};
 use thiserror::Error;
 
-use crate::{CompletionOperation, MAX_READ_PACKETS, QpState, SrqHandle};
+use crate::{CompletionOperation, MAX_POSTED_LEN, QpState, SrqHandle};
 
 /// The caller broke the contract of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -149,20 +149,11 @@ pub enum PostError {
     /// READs and atomics need registered memory for their results.
     #[error("a READ or atomic cannot be inline: name registered memory for its result")]
     InlineResult,
-    /// No message is longer than 2^31 bytes.
-    #[error("{len} bytes are more than a message of 2^31 holds; split it")]
+    /// No message is longer than [`MAX_POSTED_LEN`].
+    #[error("{len} bytes are more than the {MAX_POSTED_LEN} of the longest message; split it")]
     MessageTooLong {
         /// Bytes of the request.
         len: u64,
-    },
-    /// The responses of a READ would span half the PSN circle.
-    #[error(
-        "a READ of {packets} packets; at most {MAX_READ_PACKETS} can be told apart: \
-         split it or use a larger path MTU"
-    )]
-    ReadTooLong {
-        /// Packets that the responses would take.
-        packets: u32,
     },
     /// An atomic brings exactly 8 bytes.
     #[error("an atomic brings 8 bytes, not {len}")]

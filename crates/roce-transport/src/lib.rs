@@ -76,6 +76,6 @@ pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};
 pub use shared_receives::{SrqAttributes, SrqInfo, SrqInit};
 pub use window_binding::WindowBinding;
 pub use work_request::{
-    InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
-    WrData,
+    InlineData, MAX_MESSAGE_LEN, MAX_POSTED_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr,
+    SendOperation, SendWr, WrData,
 };

@@ -140,8 +140,12 @@ pub struct RecvWr {
     pub sg_list: SgList,
 }
 
-/// The longest message, in bytes.
+/// The longest message that a peer may send, in bytes.
 pub const MAX_MESSAGE_LEN: u64 = 1 << 31;
+
+/// The longest message that a program may post, in bytes, whatever its operation and path MTU: as many packets of
+/// 256 bytes as a READ may have.
+pub const MAX_POSTED_LEN: u64 = MAX_READ_PACKETS as u64 * 256;
 
 /// The maximum number of response packets of one READ: more could not be told from old packets.
 pub const MAX_READ_PACKETS: u32 = Psn::HALF - 1;
@@ -328,6 +332,14 @@ impl InlineData {
     /// Appends bytes.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends `len` bytes that `fill` writes; they are zeros before.
+    #[inline]
+    pub fn extend_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let before = self.0.len();
+        self.0.resize(before + len, 0);
+        fill(&mut self.0[before..]);
     }
 
     /// Returns true if the bytes are, or were, too many to be kept without an allocation.

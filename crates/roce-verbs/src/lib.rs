@@ -129,6 +129,7 @@ pub use port::{PortAttributes, PortState};
 pub use posting::{DatagramTarget, InlineBuffers};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
+pub use region::load_units;
 pub use shard_set::MAX_SHARDS;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use roce_engine::{Consumer, GidTable};
 use roce_io::InterfaceInfo;
-use roce_transport::AsyncEvent;
+use roce_transport::{AsyncEvent, MAX_POSTED_LEN};
 use roce_wire::{MacAddr, PathMtu};
 
 use crate::engine::Engine;
@@ -95,7 +95,7 @@ impl Snapshot {
             max_mtu: PathMtu::B4096,
             active_mtu: PathMtu::for_netdev_mtu(self.mtu),
             netdev_mtu: self.mtu,
-            max_message_len: 1 << 31,
+            max_message_len: MAX_POSTED_LEN as u32,
             gid_table_len,
         }
     }

@@ -38,6 +38,11 @@ void exit_then_join_a_thread_that_waits(void);
 void exit_then_poll_the_descriptor(void);
 void exit_then_wait_for_an_event(void);
 
+/* tearing.c */
+void tearing_of_messages_that_arrive(void);
+void tearing_of_messages_that_are_sent(void);
+void tearing_beside_atomics(void);
+
 /* Returns a number of rounds: the given one, a small one where a tool makes everything slow, or that of
  * the variable ROUNDS. */
 int rounds(int count);

@@ -6,7 +6,7 @@ use crate::qp::context::QpContext;
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::segmentation::packets_for;
 use crate::{
-    MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
+    MAX_MESSAGE_LEN, MAX_POSTED_LEN, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
 };
 
 /// Checks a send request. Returns its bytes and the sequence numbers that it uses.
@@ -40,7 +40,7 @@ pub(crate) fn validate_send(
         }
         _ => {}
     }
-    if len > MAX_MESSAGE_LEN {
+    if len > MAX_POSTED_LEN {
         return Err(PostError::MessageTooLong { len });
     }
     let packets = packets_for(len, qp.params.mtu);
@@ -49,9 +49,6 @@ pub(crate) fn validate_send(
             return Err(PostError::TwoTrailers);
         }
         operation if operation.is_local() => return Ok((len, 0)),
-        SendOperation::Read { .. } if packets > MAX_READ_PACKETS => {
-            return Err(PostError::ReadTooLong { packets });
-        }
         operation if operation.is_atomic() && len != 8 => {
             return Err(PostError::AtomicLength { len });
         }

@@ -1,14 +1,14 @@
 //! The longest messages, over memory that exists only as a rule.
 
-use roce_transport::{CompletionStatus, RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
+use roce_transport::{
+    CompletionStatus, MAX_POSTED_LEN, RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData,
+};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::exchange::{Kind, work};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
-
-const MAX_LEN: u64 = 1 << 31;
 
 fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
@@ -47,45 +47,45 @@ fn carry(kind: Kind, len: u64) {
 }
 
 #[test]
-fn a_send_of_two_gibibytes_arrives() {
-    carry(Kind::Send, MAX_LEN);
+fn the_longest_send_arrives() {
+    carry(Kind::Send, MAX_POSTED_LEN);
 }
 
 #[test]
-fn a_write_of_two_gibibytes_arrives() {
-    carry(Kind::Write, MAX_LEN);
+fn the_longest_write_arrives() {
+    carry(Kind::Write, MAX_POSTED_LEN);
 }
 
 #[test]
-fn a_read_of_two_gibibytes_arrives() {
-    carry(Kind::Read, MAX_LEN);
+fn the_longest_read_arrives() {
+    carry(Kind::Read, MAX_POSTED_LEN);
 }
 
 #[test]
-fn a_message_of_more_than_two_gibibytes_is_refused_when_it_is_posted() {
-    let (mut world, ends, local, _) = world(PathMtu::B4096, MAX_LEN + 1);
-    let halves = [
-        Sge { len: 1 << 31, ..whole(local) },
-        Sge { len: 1, addr: local.address + (1 << 31), ..whole(local) },
-    ];
-    let gather = SgList::from(halves.as_slice());
-    let operation = SendOperation::Send { immediate: None, invalidate: None };
-    let send = SendWr { data: WrData::Sges(gather), ..work(operation) };
-    assert!(ends[0].try_post_send(&mut world, send).is_err());
-}
-
-#[test]
-fn a_read_of_more_packets_than_half_the_psn_circle_is_refused_when_it_is_posted() {
-    let (mut world, ends, local, remote) = world(PathMtu::B256, MAX_LEN);
-    let there = RemoteAddr { addr: remote.address, rkey: remote.key };
-    let mut read = |len: u32| {
-        let gather = SgList::from(Sge { len, ..whole(local) });
-        let read =
-            SendWr { data: WrData::Sges(gather), ..work(SendOperation::Read { remote: there }) };
-        let now = world.now();
-        world.nodes[0].endpoint.post_send(now, ends[0].qpn, read)
-    };
-    let most = ((1 << 23) - 1) * 256;
-    assert!(read(most + 1).is_err());
-    assert!(read(most).is_ok());
+fn one_byte_more_is_refused_and_no_less_whatever_the_operation_and_the_path_mtu() {
+    for path_mtu in PathMtu::ALL {
+        let (mut world, ends, local, remote) = world(path_mtu, MAX_POSTED_LEN + 1);
+        let there = RemoteAddr { addr: remote.address, rkey: remote.key };
+        for operation in [
+            SendOperation::Send { immediate: None, invalidate: None },
+            SendOperation::Write { remote: there, immediate: None },
+            SendOperation::Read { remote: there },
+        ] {
+            let mut post = |len: u64| {
+                let halves = [
+                    Sge { len: 1 << 30, ..whole(local) },
+                    Sge { len: (len - (1 << 30)) as u32, ..whole(local) },
+                ];
+                let data = WrData::Sges(SgList::from(halves.as_slice()));
+                let now = world.now();
+                world.nodes[0].endpoint.post_send(
+                    now,
+                    ends[0].qpn,
+                    SendWr { data, ..work(operation) },
+                )
+            };
+            assert!(post(MAX_POSTED_LEN + 1).is_err(), "{operation:?}, {path_mtu:?}");
+            assert!(post(MAX_POSTED_LEN).is_ok(), "{operation:?}, {path_mtu:?}");
+        }
+    }
 }

@@ -4,17 +4,16 @@
 //! each would begin by waiting for memory. With 64 MiB in use this raises bandwidth by a sixth and
 //! the speed of an allreduce by a fifth; with a region in the cache it has no measurable cost.
 //!
-//! On x86-64 vectors alone are no faster than the string instruction, but the processor computes the ICRC while
-//! their loads are still outstanding. The rest behind them is copied in words at any alignment: payloads
-//! rarely have the same alignment in a frame and in the region, and byte by byte that rest took a tenth
-//! of an allreduce.
+//! The side of the region is accessed in aligned units, that of the frame at any alignment: payloads rarely have
+//! the same one. Vectors on x86-64 let the processor compute the ICRC while their loads are still outstanding; the
+//! string instruction promises nothing about what it tears.
 
 use roce_transport::{AtomicChange, MemoryFault};
 
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) use super::plain::{atomic, read, write};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use guarded_copies::{atomic, read, write};
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) use unguarded::{atomic, read, write};
 
 /// Returns the outcome that a guarded function has returned.
 pub(super) fn outcome(failed: u32) -> Result<(), MemoryFault> {
@@ -26,7 +25,8 @@ mod guarded_copies {
     use super::super::guarded;
     use super::{AtomicChange, MemoryFault, outcome};
 
-    /// Copies out of a region as a loop of relaxed atomics would: in pieces of any width, in any order.
+    /// Copies out of a region as a loop of relaxed atomics would, in any order; see the parent module for
+    /// what is not torn.
     ///
     /// # Errors
     /// A page at `from` is not present.
@@ -39,8 +39,8 @@ mod guarded_copies {
         outcome(unsafe { guarded::read(to, from, len) })
     }
 
-    /// Copies into a region as a loop of relaxed atomics would, all but the last word, and then the last
-    /// word, or its bytes in order where it is not aligned. `len` is not 0.
+    /// Copies into a region as a loop of relaxed atomics would, its last unit last; see the parent module.
+    /// `len` is not 0.
     ///
     /// # Errors
     /// A page at `to` is not present.
@@ -86,99 +86,5 @@ mod guarded_copies {
             }
         })?;
         Ok(original)
-    }
-}
-
-/// Copies that a fault ends together with the process, as loops of atomics.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod unguarded {
-    use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-
-    use super::{AtomicChange, MemoryFault};
-
-    /// # Safety
-    /// `len` bytes can be read at `from` and written at `to`, and the two do not overlap. All other
-    /// accesses to the shared one of the two are atomic (rule 3 of [`super::super`]).
-    pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's promise, for parts of the range.
-        unsafe {
-            let done = aligned_words(from, to, len);
-            bytes(from.add(done), to.add(done), len - done);
-        }
-        Ok(())
-    }
-
-    /// Stores the last eight bytes in order, behind all others.
-    ///
-    /// # Safety
-    /// As for [`read`].
-    pub(crate) unsafe fn write(
-        from: *const u8,
-        to: *mut u8,
-        len: usize,
-    ) -> Result<(), MemoryFault> {
-        let body = len - len.min(8);
-        // SAFETY: the caller's promise, for parts of the range; bytes are always aligned.
-        unsafe {
-            read(from, to, body)?;
-            fence(Ordering::Release);
-            for i in body..len {
-                let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
-                AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Release);
-            }
-        }
-        Ok(())
-    }
-
-    /// # Safety
-    /// The word is mapped and aligned, and all other accesses to it are atomic.
-    pub(crate) unsafe fn atomic(word: *mut u64, change: AtomicChange) -> Result<u64, MemoryFault> {
-        // SAFETY: the caller's promise.
-        let word = unsafe { AtomicU64::from_ptr(word) };
-        Ok(match change {
-            AtomicChange::Add(n) => word.fetch_add(n, Ordering::AcqRel),
-            AtomicChange::Store(new) => word.swap(new, Ordering::AcqRel),
-            AtomicChange::SwapIf { expected, new } => {
-                match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(old) | Err(old) => old,
-                }
-            }
-        })
-    }
-
-    /// Copies words if both sides have the same alignment, and returns the number of bytes copied.
-    ///
-    /// # Safety
-    /// As for [`read`].
-    unsafe fn aligned_words(from: *const u8, to: *mut u8, len: usize) -> usize {
-        if (from as usize) % 8 != (to as usize) % 8 {
-            return 0;
-        }
-        let mut done = from.align_offset(8).min(len);
-        // SAFETY: the caller's promise, for parts of the range.
-        unsafe {
-            bytes(from, to, done);
-            while len - done >= 8 {
-                let word = AtomicU64::from_ptr(from.add(done).cast_mut().cast());
-                AtomicU64::from_ptr(to.add(done).cast())
-                    .store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-                done += 8;
-            }
-        }
-        done
-    }
-
-    /// Copies byte by byte, each a relaxed atomic.
-    ///
-    /// # Safety
-    /// As for [`read`].
-    unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
-        for i in 0..len {
-            // SAFETY: the caller's promise; bytes are always aligned.
-            unsafe {
-                let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
-                AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Relaxed);
-            }
-        }
     }
 }

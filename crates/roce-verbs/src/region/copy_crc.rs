@@ -37,8 +37,8 @@ mod avx512 {
             && std::arch::is_x86_feature_detected!("sse4.1")
     }
 
-    /// Copies out of a region as a loop of relaxed atomics would, in pieces of any width and in any
-    /// order, and returns the register of a CRC-32 that held zero before the first byte.
+    /// Copies out of a region as a loop of relaxed atomics would, in any order, and returns the register of
+    /// a CRC-32 that held zero before the first byte. No aligned unit of at most eight bytes is torn.
     ///
     /// The next bytes of the region are prefetched as in [`read`](super::super::copy::read).
     ///
@@ -46,8 +46,8 @@ mod avx512 {
     /// A page at `from` is not present.
     ///
     /// # Safety
-    /// [`is_supported`] returned true, and `len` is a multiple of 256 and not 0. `len` bytes can be
-    /// written at `to`, and the two ranges do not overlap. All other accesses at `from` are atomic
+    /// [`is_supported`] returned true, `from` is aligned to 8, and `len` is a multiple of 256 and not 0.
+    /// `len` bytes can be written at `to`, and the two ranges do not overlap. All other accesses at `from` are atomic
     /// (rule 3 of the parent module), and there are none at `to`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.1")]
     pub(crate) unsafe fn relaxed(

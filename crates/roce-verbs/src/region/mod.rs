@@ -15,23 +15,46 @@
 //!    [`Mapping::borrow`].
 //! 3. Every access is an atomic one: single bytes and aligned words of the program's own calls
 //!    through `core::sync::atomic`, all others through functions in assembly that the compiler
-//!    must treat as it would a loop of relaxed byte-sized atomics (it can see neither
-//!    the order nor the width, so it can assume nothing about either). A race between
-//!    two such accesses is a race between atomics: the reader may see old and new
-//!    bytes mixed, which is what RDMA promises too, and never more than that.
+//!    must treat as it would a loop of relaxed atomics (it can see neither the order nor the width,
+//!    so it can assume nothing about either). A race between two such accesses is a race between
+//!    atomics: the reader may see old and new units mixed, which is what RDMA promises too, and never
+//!    more than that.
 //!
-//! # Guarantees for readers
+//! # What is never torn
 //!
-//! [`Mapping::write`] stores everything before the last word of what it is given, and
-//! then that last word with release ordering: in one piece where it is aligned, otherwise its last byte
-//! last of all. A program that
-//! waits for the last byte of a message with [`Mapping::load_u8`] (an acquire) and then
-//! reads the rest therefore sees the whole message.
+//! A *unit* is 1, 2, 4 or 8 bytes that are naturally aligned in the memory of the process. [`Mapping::write`] and
+//! [`Mapping::read`] store and load each unit that lies wholly in what they are given in one access: a thread that
+//! loads such a unit by one load sees all of it as before a write, or all of it as after, and a read never
+//! returns a part of what a thread stores by one store. Each piece of a packet's payload that lies in one SGE is
+//! given to one call. So a unit that one packet and one SGE cover wholly is never seen in parts, at both ends, by
+//! SEND, WRITE, READ and the results of atomics. A unit that two packets or two SGEs share may be.
+//!
+//! Both hold for x86-64, arm64 and the copies for other processors alike; they stand on this:
+//!
+//! - arm64: loads and stores of a register are one access where they are aligned; those of a vector of 16 bytes
+//!   are two of 8 where they are aligned to 8.
+//! - x86-64: loads and stores of at most 8 bytes that are aligned are one access; those of a vector of 16 bytes
+//!   that is aligned are one where the processor has AVX. Longer vectors have no such promise; known processors
+//!   divide them at lines of the cache and in halves. So vectors of 32 bytes are aligned to 32, and those of 64
+//!   bytes, which are only loaded, to 8.
+//!
+//! Memory is written with the atomic operations as with a unit of 8 bytes: an atomic and a write of a unit that
+//! holds it are one before the other.
+//!
+//! # In which order bytes become visible
+//!
+//! [`Mapping::write`] stores the last unit of what it is given behind everything else, with release ordering: the
+//! largest unit that ends with the last byte. So a program that waits for the last byte of a packet's payload, or
+//! for an aligned word at its end, with [`Mapping::load_u8`] or another acquiring load, and then reads the rest,
+//! sees all of the payload.
+//! Units before the last have no order among each other. Packets are written in the order of their PSNs, so the last
+//! byte of a message shows all of the message. [`Mapping::read`] loads units in any order.
 
 mod copy;
 mod copy_crc;
 pub(crate) mod fault_handler;
 mod guarded;
+mod plain;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod program_action;
 #[cfg(test)]
@@ -43,6 +66,8 @@ use std::io;
 use roce_engine::Region;
 use roce_transport::{AtomicChange, MemoryFault};
 use roce_wire::{PathMtu, PayloadCrc};
+
+pub use plain::load_units;
 
 /// A range of this process's memory that queue pairs may access.
 #[derive(Debug)]
@@ -273,7 +298,7 @@ impl Region for Mapping {
         self.at(offset, 8).cast::<u64>().is_aligned()
     }
 
-    // The last word last: see the module's documentation.
+    // The last unit last: see the module's documentation.
     #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), MemoryFault> {
         if bytes.is_empty() {
@@ -303,12 +328,14 @@ impl Region for Mapping {
         offset: usize,
         into: &mut [u8],
     ) -> Result<Option<PayloadCrc>, MemoryFault> {
-        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_supported()) else {
+        let from = self.at(offset, into.len());
+        // Its vectors would tear words of a payload that is not aligned.
+        let is_fit = from.cast::<u64>().is_aligned() && copy_crc::is_supported();
+        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| is_fit) else {
             return self.read(offset, into).map(|()| None);
         };
-        let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range, `into` is ours alone, `is_supported` returned true, and
-        // every path MTU is a multiple of 256.
+        // SAFETY: `at` checked the range, `into` is ours alone, `is_supported` returned true, the range is
+        // aligned, and every path MTU is a multiple of 256.
         let register = unsafe { copy_crc::relaxed(from, into.as_mut_ptr(), into.len())? };
         fence(Ordering::Acquire);
         Ok(Some(PayloadCrc::from_register(register, mtu)))

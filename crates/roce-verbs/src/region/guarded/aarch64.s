@@ -1,4 +1,5 @@
-// Accesses to registered memory that may fault; see guarded.rs.
+// Accesses to registered memory that may fault; see guarded.rs, and the module's documentation for what is
+// never torn.
 //
 // All functions are between the labels at the two ends, and are leaves that leave the stack as it was. So the
 // fault handler can end each of them at any instruction by a jump to roce_verbs_guarded_failed, which
@@ -19,10 +20,32 @@
 	\name:
 .endm
 
-// Copies x3 bytes, whose number is below 2^63, and advances x0 and x1. Loads and stores eight bytes at once
-// where there are eight. A prefetch never faults, at any address. Changes x3, x4 and v0 to v3.
+// Copies x3 + 1 bytes, whose number is below 2^63, but for the last 1 to 8, of which x3 has the number less one
+// afterwards. Advances x0 and x1; region is the one of them that is the region, and each access of it is an
+// aligned unit: bytes first until the region is aligned to 8, then words, of which a vector has two. A unit that
+// would be the whole rest is left, so that the rest begins with it. A prefetch never faults, at any address.
+// Changes x4 and v0 to v3.
 .macro roce_verbs_copy hint, region
-	subs x3, x3, #64
+	tst \region, #7
+	b.eq 64f
+	tbz \region, #0, 61f
+	cbz x3, 76f
+	ldrb w4, [x1], #1
+	strb w4, [x0], #1
+	sub x3, x3, #1
+61:	tbz \region, #1, 62f
+	cmp x3, #2
+	b.lo 76f
+	ldrh w4, [x1], #2
+	strh w4, [x0], #2
+	sub x3, x3, #2
+62:	tbz \region, #2, 64f
+	cmp x3, #4
+	b.lo 76f
+	ldr w4, [x1], #4
+	str w4, [x0], #4
+	sub x3, x3, #4
+64:	subs x3, x3, #64
 	b.lo 72f
 	.p2align 4
 71:	prfm \hint, [\region, #.Lroce_verbs_ahead]
@@ -40,12 +63,7 @@
 	str x4, [x0], #8
 	subs x3, x3, #8
 	b.hs 73b
-74:	adds x3, x3, #8
-	b.eq 76f
-75:	ldrb w4, [x1], #1
-	strb w4, [x0], #1
-	subs x3, x3, #1
-	b.ne 75b
+74:	add x3, x3, #8
 76:
 .endm
 
@@ -53,34 +71,53 @@
 	.hidden roce_verbs_guarded_start
 roce_verbs_guarded_start:
 
-// Loads from a region.
+// Loads from a region, at least one byte.
 roce_verbs_function roce_verbs_guarded_read
-	mov x3, x2
+	sub x3, x2, #1
 	roce_verbs_copy pldl1keep, x1
+	cmp x3, #7
+	b.ne 31f
+	ldr x4, [x1]
+	str x4, [x0]
 	mov w0, #0
 	ret
+31:	add x3, x3, #1
+	tbz x3, #2, 32f
+	ldr w4, [x1], #4
+	str w4, [x0], #4
+32:	tbz x3, #1, 33f
+	ldrh w4, [x1], #2
+	strh w4, [x0], #2
+33:	tbz x3, #0, 34f
+	ldrb w4, [x1]
+	strb w4, [x0]
+34:	mov w0, #0
+	ret
 
-// Stores into a region, at least one byte, the last word behind all others: in one piece where it is aligned,
-// otherwise byte by byte. The processor keeps no order of plain stores, so these have release ordering.
+// Stores into a region, at least one byte. The processor keeps no order of plain stores, so the last ones have
+// release ordering, one of which is the last of all.
 roce_verbs_function roce_verbs_guarded_write
-	subs x3, x2, #8
-	b.lo 31f
+	sub x3, x2, #1
 	roce_verbs_copy pstl1keep, x0
-	tst x0, #7
-	b.ne 32f
+	cmp x3, #7
+	b.ne 31f
 	ldr x4, [x1]
 	stlr x4, [x0]
 	mov w0, #0
 	ret
-31:	mov x3, x2
-	b 33f
-32:	mov x3, #8
-33:	ldrb w4, [x1], #1
+31:	add x3, x3, #1
+	tbz x3, #2, 32f
+	ldr w4, [x1], #4
+	stlr w4, [x0]
+	add x0, x0, #4
+32:	tbz x3, #1, 33f
+	ldrh w4, [x1], #2
+	stlrh w4, [x0]
+	add x0, x0, #2
+33:	tbz x3, #0, 34f
+	ldrb w4, [x1]
 	stlrb w4, [x0]
-	add x0, x0, #1
-	subs x3, x3, #1
-	b.ne 33b
-	mov w0, #0
+34:	mov w0, #0
 	ret
 
 // The atomic operations use exclusive accesses, which all processors have, and order what is before and

@@ -9,11 +9,9 @@ unsafe extern "sysv64" {
     pub(crate) fn roce_verbs_guarded_failed() -> u32;
     pub(crate) fn roce_verbs_guarded_read(to: *mut u8, from: *const u8, len: usize) -> u32;
     pub(crate) fn roce_verbs_guarded_read_vectors(to: *mut u8, from: *const u8, len: usize) -> u32;
-    pub(crate) fn roce_verbs_guarded_read_string(to: *mut u8, from: *const u8, len: usize) -> u32;
     pub(crate) fn roce_verbs_guarded_write(to: *mut u8, from: *const u8, len: usize) -> u32;
     pub(crate) fn roce_verbs_guarded_write_vectors(to: *mut u8, from: *const u8, len: usize)
     -> u32;
-    pub(crate) fn roce_verbs_guarded_write_string(to: *mut u8, from: *const u8, len: usize) -> u32;
     pub(crate) fn roce_verbs_guarded_read_folded(to: *mut u8, from: *const u8, len: usize) -> u32;
     pub(crate) fn roce_verbs_guarded_fetch_add(word: *mut u64, add: u64, original: *mut u64)
     -> u32;
@@ -26,7 +24,7 @@ unsafe extern "sysv64" {
     ) -> u32;
 }
 
-/// Bytes from which vectors, or without them the string instruction, are faster than words.
+/// Bytes from which vectors are faster than words.
 const LONG_MOVE: usize = 256;
 
 /// Loads from a region, as [`roce_verbs_guarded_read`] does, in the fastest way for the length.
@@ -37,12 +35,10 @@ const LONG_MOVE: usize = 256;
 pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize) -> u32 {
     // SAFETY: the caller's promise, and the processor has what the function needs.
     unsafe {
-        if len < LONG_MOVE {
-            roce_verbs_guarded_read(to, from, len)
-        } else if std::arch::is_x86_feature_detected!("avx") {
+        if len >= LONG_MOVE && std::arch::is_x86_feature_detected!("avx") {
             roce_verbs_guarded_read_vectors(to, from, len)
         } else {
-            roce_verbs_guarded_read_string(to, from, len)
+            roce_verbs_guarded_read(to, from, len)
         }
     }
 }
@@ -55,12 +51,10 @@ pub(crate) unsafe fn read(to: *mut u8, from: *const u8, len: usize) -> u32 {
 pub(crate) unsafe fn write(to: *mut u8, from: *const u8, len: usize) -> u32 {
     // SAFETY: as in `read`.
     unsafe {
-        if len < LONG_MOVE {
-            roce_verbs_guarded_write(to, from, len)
-        } else if std::arch::is_x86_feature_detected!("avx") {
+        if len >= LONG_MOVE && std::arch::is_x86_feature_detected!("avx") {
             roce_verbs_guarded_write_vectors(to, from, len)
         } else {
-            roce_verbs_guarded_write_string(to, from, len)
+            roce_verbs_guarded_write(to, from, len)
         }
     }
 }

@@ -1,4 +1,5 @@
-# Accesses to registered memory that may fault; see guarded.rs.
+# Accesses to registered memory that may fault; see guarded.rs, and the module's documentation for what is
+# never torn.
 #
 # All functions are between the labels at the two ends, and are leaves that leave the stack as it was. So the
 # fault handler can end each of them at any instruction by a jump to roce_verbs_guarded_failed, which
@@ -20,9 +21,50 @@
 	\name:
 .endm
 
-# Copies rcx bytes, whose number is below 2^63, and advances rdi and rsi. Changes rax, rcx, xmm0 and xmm1.
-.macro roce_verbs_copy_short
-	sub rcx, 32
+# Copies rcx bytes, or with last = 1 one more, and advances rdi and rsi; rcx is below 2^63. One of these is the
+# region, low is its lowest byte. Each access of the region is an aligned unit: bytes first until the region is
+# aligned to 8, then words and pairs of words, then the rest. With last = 1 the last unit, of at most a word, is an
+# access for itself behind all others; so a unit that would be the whole rest is left to the end, which finds it
+# aligned. Changes rax, rcx, xmm0 and xmm1.
+.macro roce_verbs_copy_units low, last
+	test \low, 7
+	jz 64f
+	test \low, 1
+	jz 61f
+	cmp rcx, 1
+	jb 75f
+	movzx eax, byte ptr [rsi]
+	mov [rdi], al
+	inc rsi
+	inc rdi
+	dec rcx
+61:	test \low, 2
+	jz 62f
+	cmp rcx, 2
+	jb 75f
+	movzx eax, word ptr [rsi]
+	mov [rdi], ax
+	add rsi, 2
+	add rdi, 2
+	sub rcx, 2
+62:	test \low, 4
+	jz 64f
+	cmp rcx, 4
+	jb 75f
+	mov eax, [rsi]
+	mov [rdi], eax
+	add rsi, 4
+	add rdi, 4
+	sub rcx, 4
+64:	sub rcx, 32
+	jb 72f
+	test \low, 8
+	jz 71f
+	mov rax, [rsi]
+	mov [rdi], rax
+	add rsi, 8
+	add rdi, 8
+	sub rcx, 8
 	jb 72f
 	.p2align 4
 71:	movdqu xmm0, [rsi]
@@ -41,15 +83,80 @@
 	add rdi, 8
 	sub rcx, 8
 	jae 73b
-74:	add rcx, 8
+74:	add ecx, 8
+75:
+	.if \last
+	inc ecx
+	test cl, 8
 	jz 76f
-75:	movzx eax, byte ptr [rsi]
+	mov rax, [rsi]
+	mov [rdi], rax
+	jmp 79f
+76:
+	.else
+	test ecx, ecx
+	jz 79f
+	.endif
+	test cl, 4
+	jz 77f
+	mov eax, [rsi]
+	mov [rdi], eax
+	add rsi, 4
+	add rdi, 4
+77:	test cl, 2
+	jz 78f
+	movzx eax, word ptr [rsi]
+	mov [rdi], ax
+	add rsi, 2
+	add rdi, 2
+78:	test cl, 1
+	jz 79f
+	movzx eax, byte ptr [rsi]
+	mov [rdi], al
+79:
+.endm
+
+# Copies a unit of each size until the region is aligned to 32 bytes. rdx is the length, at least 32.
+# Changes rax and rdx.
+.macro roce_verbs_align low
+	test \low, 31
+	jz 56f
+	test \low, 1
+	jz 51f
+	movzx eax, byte ptr [rsi]
 	mov [rdi], al
 	inc rsi
 	inc rdi
-	dec rcx
-	jnz 75b
-76:
+	dec rdx
+51:	test \low, 2
+	jz 52f
+	movzx eax, word ptr [rsi]
+	mov [rdi], ax
+	add rsi, 2
+	add rdi, 2
+	sub rdx, 2
+52:	test \low, 4
+	jz 53f
+	mov eax, [rsi]
+	mov [rdi], eax
+	add rsi, 4
+	add rdi, 4
+	sub rdx, 4
+53:	test \low, 8
+	jz 54f
+	mov rax, [rsi]
+	mov [rdi], rax
+	add rsi, 8
+	add rdi, 8
+	sub rdx, 8
+54:	test \low, 16
+	jz 56f
+	movdqu xmm0, [rsi]
+	movdqu [rdi], xmm0
+	add rsi, 16
+	add rdi, 16
+	sub rdx, 16
+56:
 .endm
 
 # Copies rcx bytes in vectors, and advances rdi and rsi: a multiple of 32, and at least 128. A prefetch never
@@ -90,18 +197,21 @@ roce_verbs_guarded_start:
 roce_verbs_function roce_verbs_guarded_read
 	cmp rdx, 8
 	jne 34f
+	test sil, 7
+	jnz 34f
 	mov rax, [rsi]
 	mov [rdi], rax
 	xor eax, eax
 	ret
 34:	mov rcx, rdx
 .Lroce_verbs_read_rest:
-	roce_verbs_copy_short
+	roce_verbs_copy_units sil, 0
 	xor eax, eax
 	ret
 
-# The same for at least 128 bytes, with AVX.
+# The same for at least 256 bytes, with AVX.
 roce_verbs_function roce_verbs_guarded_read_vectors
+	roce_verbs_align sil
 	mov rcx, rdx
 	and rcx, -32
 	and edx, 31
@@ -109,60 +219,35 @@ roce_verbs_function roce_verbs_guarded_read_vectors
 	mov ecx, edx
 	jmp .Lroce_verbs_read_rest
 
-# The same for any length, with the string instruction.
-roce_verbs_function roce_verbs_guarded_read_string
-	mov rcx, rdx
-	rep movsb
-	xor eax, eax
-	ret
-
-# Stores into a region, at least one byte, the last word behind all others: in one piece where it is aligned,
-# otherwise byte by byte. The processor keeps the order of stores.
+# Stores into a region, at least one byte. The processor keeps the order of stores.
 roce_verbs_function roce_verbs_guarded_write
-	mov rcx, rdx
-	sub rcx, 8
-	jb 31f
-	je .Lroce_verbs_write_last_word
-	roce_verbs_copy_short
-.Lroce_verbs_write_last_word:
+	cmp rdx, 8
+	jne 34f
 	test dil, 7
-	jnz 32f
+	jnz 34f
 	mov rax, [rsi]
 	mov [rdi], rax
 	xor eax, eax
 	ret
-31:	mov ecx, edx
-	jmp 33f
-32:	mov ecx, 8
-33:	movzx eax, byte ptr [rsi]
-	mov [rdi], al
-	inc rsi
-	inc rdi
-	dec ecx
-	jnz 33b
+34:	lea rcx, [rdx - 1]
+.Lroce_verbs_write_rest:
+	roce_verbs_copy_units dil, 1
 	xor eax, eax
 	ret
 
-# The same for at least 136 bytes, with AVX.
+# The same for at least 256 bytes, with AVX.
 roce_verbs_function roce_verbs_guarded_write_vectors
-	sub rdx, 8
+	roce_verbs_align dil
+	dec rdx
 	mov rcx, rdx
 	and rcx, -32
 	and edx, 31
 	roce_verbs_copy_vectors prefetchw, rdi
 	mov ecx, edx
-	roce_verbs_copy_short
-	jmp .Lroce_verbs_write_last_word
-
-# The same for at least 8 bytes, with the string instruction.
-roce_verbs_function roce_verbs_guarded_write_string
-	mov rcx, rdx
-	sub rcx, 8
-	rep movsb
-	jmp .Lroce_verbs_write_last_word
+	jmp .Lroce_verbs_write_rest
 
 # Loads from a region and folds the bytes for their CRC; see copy_crc.rs. The length is a multiple of 256
-# and not 0; zmm6 has the multipliers of a block. Leaves the folded block in zmm0 to zmm3.
+# and not 0, and the region is aligned to 8; zmm6 has the multipliers of a block. Leaves the folded block in zmm0 to zmm3.
 roce_verbs_function roce_verbs_guarded_read_folded
 	vmovdqu64 zmm0, [rsi]
 	vmovdqu64 zmm1, [rsi + 64]
@@ -238,5 +323,6 @@ roce_verbs_function roce_verbs_guarded_failed
 
 .popsection
 .purgem roce_verbs_function
-.purgem roce_verbs_copy_short
+.purgem roce_verbs_copy_units
+.purgem roce_verbs_align
 .purgem roce_verbs_copy_vectors
