@@ -26,9 +26,15 @@ impl Acks {
         *owed = owed.wrapping_add(1);
     }
 
-    /// Notes that the program has acknowledged `count` events.
-    pub(crate) fn acknowledge(&self, count: u32) {
+    /// Notes that the program has acknowledged `count` events, also in `completed`, the field of verbs.h that
+    /// counts them.
+    ///
+    /// # Safety
+    /// `completed` is a field of the object, which the program does not write.
+    pub(crate) unsafe fn acknowledge(&self, count: u32, completed: *mut u32) {
         let mut owed = self.owed();
+        // SAFETY: the caller's promise; the object lives at least until the last event is acknowledged.
+        unsafe { *completed = (*completed).wrapping_add(count) };
         *owed = owed.wrapping_sub(count);
         if *owed == 0 {
             // With the lock held: afterwards the object, with this, may be gone.
@@ -54,9 +60,13 @@ mod tests {
         acks.deliver();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| acks.wait());
-            acks.acknowledge(1);
-            acks.acknowledge(1);
+            let mut completed = 7;
+            for _ in 0..2 {
+                // SAFETY: a variable of this thread.
+                unsafe { acks.acknowledge(1, &raw mut completed) };
+            }
             waiter.join().unwrap();
+            assert_eq!(completed, 9);
         });
     }
 }

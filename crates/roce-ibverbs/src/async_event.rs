@@ -104,10 +104,10 @@ pub(crate) unsafe extern "C" fn ack(event: &ibv_async_event) {
         let named = event.element.object;
         match event.event_type {
             IBV_EVENT_CQ_ERR => {
-                object::lend::<CompletionQueue>(named.cast()).async_acks().acknowledge(1);
+                object::lend::<CompletionQueue>(named.cast()).acknowledge_event();
             }
             IBV_EVENT_SRQ_LIMIT_REACHED => {
-                object::lend::<SharedReceiveQueue>(named.cast()).acks().acknowledge(1);
+                object::lend::<SharedReceiveQueue>(named.cast()).acknowledge_event();
             }
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn ack(event: &ibv_async_event) {
             | IBV_EVENT_COMM_EST
             | IBV_EVENT_SQ_DRAINED
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
-                object::lend::<QueuePair>(named.cast()).acks().acknowledge(1);
+                object::lend::<QueuePair>(named.cast()).acknowledge_event();
             }
             _ => {}
         }

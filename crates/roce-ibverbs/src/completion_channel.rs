@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +44,13 @@ pub(crate) struct ChannelInner {
 impl CompletionChannel {
     pub(crate) fn inner(&self) -> &Arc<ChannelInner> {
         &self.inner
+    }
+
+    /// Adds to the number of queues that report on the channel, a field of verbs.h.
+    pub(crate) fn count_queues(&self, more: c_int) {
+        // SAFETY: a field that this function alone changes.
+        let count = unsafe { AtomicI32::from_ptr(&raw mut (*self.c.get()).refcnt) };
+        count.fetch_add(more, Ordering::Relaxed);
     }
 }
 

@@ -50,8 +50,13 @@ impl CompletionQueue {
         &self.inner.acks
     }
 
-    pub(crate) fn async_acks(&self) -> &Acks {
-        &self.inner.async_acks
+    /// Notes that the program has acknowledged an asynchronous event of the queue.
+    pub(crate) fn acknowledge_event(&self) {
+        // SAFETY: a field that this function alone changes.
+        unsafe {
+            let completed = &raw mut (*self.c.get()).async_events_completed;
+            self.inner.async_acks.acknowledge(1, completed);
+        }
     }
 
     /// Returns the structure, whose functions a queue of `ibv_create_cq_ex` needs.
@@ -131,6 +136,9 @@ pub(crate) fn make(
     if let Some(channel) = &inner.channel {
         channel.add(handle, EventTarget { address: made.addr(), acks });
     }
+    if let Some(channel) = channel {
+        channel.count_queues(1);
+    }
     context.inner().add_object(EventSource::CompletionQueue(handle), made.addr(), &async_acks);
     Ok(made)
 }
@@ -181,6 +189,11 @@ pub(crate) unsafe extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
     let CqInner { queue: polled, context, channel, acks, async_acks } = &*queue.inner;
     if let Some(channel) = channel {
         channel.remove(polled);
+    }
+    // SAFETY: the channel of the queue, which the queue keeps from being destroyed.
+    let channel = unsafe { object::lend_optional::<CompletionChannel>((*queue.c.get()).channel) };
+    if let Some(channel) = channel {
+        channel.count_queues(-1);
     }
     let source = EventSource::CompletionQueue(polled.handle());
     context.remove_object(source, async_acks, || polled.end_reports());
@@ -279,5 +292,6 @@ pub(crate) unsafe extern "C" fn req_notify(queue: *mut ibv_cq, solicited_only: c
 
 /// `ibv_ack_cq_events`
 pub(crate) extern "C" fn ack_events(queue: &CompletionQueue, count: c_uint) {
-    queue.acks().acknowledge(count);
+    // SAFETY: a field that this function alone changes.
+    unsafe { queue.acks().acknowledge(count, &raw mut (*queue.c.get()).comp_events_completed) };
 }

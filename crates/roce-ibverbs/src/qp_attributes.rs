@@ -46,6 +46,31 @@ pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: 
     errno::code_of(apply(qp, attributes, mask))
 }
 
+/// What the program has set and the engine does not keep: `ibv_query_qp` returns it as it was set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AsSet {
+    address: Option<ibv_ah_attr>,
+    min_rnr_timer: Option<u8>,
+    retry_cnt: Option<u8>,
+    rnr_retry: Option<u8>,
+}
+
+impl AsSet {
+    /// Notes the attributes that a call has set.
+    fn note(&mut self, asked: &ibv_qp_attr, mask: c_int) {
+        let set = |attribute: c_int, value, before| match mask & attribute {
+            0 => before,
+            _ => Some(value),
+        };
+        if mask & IBV_QP_AV != 0 {
+            self.address = Some(asked.ah_attr);
+        }
+        self.min_rnr_timer = set(IBV_QP_MIN_RNR_TIMER, asked.min_rnr_timer, self.min_rnr_timer);
+        self.retry_cnt = set(IBV_QP_RETRY_CNT, asked.retry_cnt, self.retry_cnt);
+        self.rnr_retry = set(IBV_QP_RNR_RETRY, asked.rnr_retry, self.rnr_retry);
+    }
+}
+
 /// Changes a queue pair.
 ///
 /// # Errors
@@ -68,9 +93,7 @@ fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> 
     };
     attributes.path = path.as_ref().map(|path| path.attributes());
     qp.qp.modify(&attributes).map_err(|error| errno::of(&error))?;
-    if path.is_some() {
-        *qp.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked.ah_attr);
-    }
+    qp.as_set.lock().unwrap_or_else(PoisonError::into_inner).note(asked, mask);
     if mask & IBV_QP_STATE != 0 {
         // SAFETY: a field that this library alone changes.
         unsafe { (*qp.base()).state = asked.qp_state };
@@ -85,6 +108,8 @@ fn translate(asked: &ibv_qp_attr, mask: c_int) -> Result<QpAttributes, c_int> {
     }
     let has = |attribute: c_int| mask & attribute != 0;
     let known = |is_set: bool, value| if is_set { Some(value) } else { None };
+    // As mlx5 has fields of so many bits; rxe stores all values, and uses as many bits.
+    let low = |is_set: bool, value: u8, bits: u32| is_set.then_some(value & ((1 << bits) - 1));
     Ok(QpAttributes {
         state: known(has(IBV_QP_STATE), asked.qp_state).map(state_of).transpose()?,
         current_state: known(has(IBV_QP_CUR_STATE), asked.cur_qp_state)
@@ -102,16 +127,22 @@ fn translate(asked: &ibv_qp_attr, mask: c_int) -> Result<QpAttributes, c_int> {
         // As the kernel does, the upper byte is left out.
         rq_psn: has(IBV_QP_RQ_PSN).then(|| Psn::wrapping(asked.rq_psn)),
         sq_psn: has(IBV_QP_SQ_PSN).then(|| Psn::wrapping(asked.sq_psn)),
-        max_rd_atomic: has(IBV_QP_MAX_QP_RD_ATOMIC).then_some(asked.max_rd_atomic),
-        max_dest_rd_atomic: has(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(asked.max_dest_rd_atomic),
-        min_rnr_timer: checked(has(IBV_QP_MIN_RNR_TIMER), || RnrTimer::new(asked.min_rnr_timer))?,
+        max_rd_atomic: has(IBV_QP_MAX_QP_RD_ATOMIC).then(|| depth(asked.max_rd_atomic)),
+        max_dest_rd_atomic: has(IBV_QP_MAX_DEST_RD_ATOMIC).then(|| depth(asked.max_dest_rd_atomic)),
+        min_rnr_timer: low(has(IBV_QP_MIN_RNR_TIMER), asked.min_rnr_timer, 5)
+            .and_then(RnrTimer::new),
         ack_timeout: checked(has(IBV_QP_TIMEOUT), || AckTimeout::new(asked.timeout))?,
-        retry_count: has(IBV_QP_RETRY_CNT).then_some(asked.retry_cnt),
-        rnr_retry: has(IBV_QP_RNR_RETRY).then_some(asked.rnr_retry),
+        retry_count: low(has(IBV_QP_RETRY_CNT), asked.retry_cnt, 3),
+        rnr_retry: low(has(IBV_QP_RNR_RETRY), asked.rnr_retry, 3),
         sqd_notify: has(IBV_QP_EN_SQD_ASYNC_NOTIFY).then_some(asked.en_sqd_async_notify != 0),
         q_key: has(IBV_QP_QKEY).then_some(asked.qkey),
         gap_reports: None,
     })
+}
+
+/// Returns the number of READs and atomics for which a queue pair has room: a power of two, as in rxe and mlx5.
+fn depth(asked: u8) -> u8 {
+    if asked == 0 { 0 } else { asked.checked_next_power_of_two().unwrap_or(asked) }
 }
 
 /// Returns the value of an attribute that is set.
@@ -127,20 +158,21 @@ fn state_of(code: c_int) -> Result<QpState, c_int> {
 pub(crate) extern "C" fn query(
     qp: &QueuePair,
     attributes: &mut ibv_qp_attr,
-    _mask: c_int,
+    mask: c_int,
     init: Option<&mut ibv_qp_init_attr>,
 ) -> c_int {
     let info = match qp.qp.query() {
         Ok(info) => info,
         Err(error) => return errno::failed(errno::of(&error)),
     };
-    let address = *qp.address.lock().unwrap_or_else(PoisonError::into_inner);
-    *attributes = describe(&info, address, qp.cap);
-    // SAFETY: fields of the structure; only this library changes `state`.
-    let base = unsafe {
-        (*qp.base()).state = attributes.qp_state;
-        &*qp.base()
-    };
+    let as_set = *qp.as_set.lock().unwrap_or_else(PoisonError::into_inner);
+    *attributes = describe(&info, &as_set, qp.cap);
+    if mask & IBV_QP_STATE != 0 {
+        // SAFETY: a field that this library alone changes.
+        unsafe { (*qp.base()).state = attributes.qp_state };
+    }
+    // SAFETY: fields of the structure, which do not change but for `state`.
+    let base = unsafe { &*qp.base() };
     if let Some(init) = init {
         *init = ibv_qp_init_attr {
             qp_context: base.qp_context,
@@ -156,7 +188,7 @@ pub(crate) extern "C" fn query(
 }
 
 /// Returns the attributes of a queue pair as `ibv_query_qp` reports them.
-fn describe(info: &QpInfo, address: Option<ibv_ah_attr>, cap: ibv_qp_cap) -> ibv_qp_attr {
+fn describe(info: &QpInfo, as_set: &AsSet, cap: ibv_qp_cap) -> ibv_qp_attr {
     let set = &info.attributes;
     let state = c_int::from(info.state.code());
     ibv_qp_attr {
@@ -170,7 +202,7 @@ fn describe(info: &QpInfo, address: Option<ibv_ah_attr>, cap: ibv_qp_cap) -> ibv
         dest_qp_num: set.dest_qpn.map_or(0, Qpn::get),
         qp_access_flags: set.access.map_or(0, |access| access.bits()),
         cap,
-        ah_attr: address.unwrap_or_default(),
+        ah_attr: as_set.address.unwrap_or_default(),
         alt_ah_attr: ibv_ah_attr::default(),
         pkey_index: set.pkey_index.unwrap_or(0),
         alt_pkey_index: 0,
@@ -178,11 +210,11 @@ fn describe(info: &QpInfo, address: Option<ibv_ah_attr>, cap: ibv_qp_cap) -> ibv
         sq_draining: u8::from(info.is_draining),
         max_rd_atomic: set.max_rd_atomic.unwrap_or(0),
         max_dest_rd_atomic: set.max_dest_rd_atomic.unwrap_or(0),
-        min_rnr_timer: set.min_rnr_timer.map_or(0, RnrTimer::code),
+        min_rnr_timer: as_set.min_rnr_timer.unwrap_or(0),
         port_num: set.port.unwrap_or(0),
         timeout: set.ack_timeout.map_or(0, AckTimeout::exponent),
-        retry_cnt: set.retry_count.unwrap_or(0),
-        rnr_retry: set.rnr_retry.unwrap_or(0),
+        retry_cnt: as_set.retry_cnt.unwrap_or(0),
+        rnr_retry: as_set.rnr_retry.unwrap_or(0),
         alt_port_num: 0,
         alt_timeout: 0,
         rate_limit: 0,
@@ -204,7 +236,6 @@ mod tests {
             qp_state: 99,
             path_mtu: 6,
             dest_qp_num: 1 << 24,
-            min_rnr_timer: 32,
             timeout: 32,
             ..ibv_qp_attr::default()
         };
@@ -212,12 +243,44 @@ mod tests {
             IBV_QP_STATE,
             IBV_QP_PATH_MTU,
             IBV_QP_DEST_QPN,
-            IBV_QP_MIN_RNR_TIMER,
             IBV_QP_TIMEOUT,
             roce_abi::IBV_QP_ALT_PATH,
             roce_abi::IBV_QP_CAP,
         ] {
             assert_eq!(translate(&asked, attribute), Err(EINVAL), "{attribute:#x}");
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_their_field_are_cut_to_its_bits() {
+        let asked = ibv_qp_attr {
+            min_rnr_timer: 32 + 14,
+            retry_cnt: 8 + 5,
+            rnr_retry: 255,
+            ..ibv_qp_attr::default()
+        };
+        let mask = IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+        let set = translate(&asked, mask).unwrap();
+        assert_eq!(set.min_rnr_timer, RnrTimer::new(14));
+        assert_eq!((set.retry_count, set.rnr_retry), (Some(5), Some(7)));
+        let mut as_set = AsSet::default();
+        as_set.note(&asked, mask);
+        as_set.note(&ibv_qp_attr::default(), IBV_QP_STATE);
+        let found = (as_set.min_rnr_timer, as_set.retry_cnt, as_set.rnr_retry);
+        assert_eq!(found, (Some(46), Some(13), Some(255)));
+    }
+
+    #[test]
+    fn the_depth_of_reads_is_a_power_of_two() {
+        for (asked, depth) in [(0, 0), (1, 1), (3, 4), (16, 16), (100, 128), (255, 255)] {
+            let asked = ibv_qp_attr {
+                max_rd_atomic: asked,
+                max_dest_rd_atomic: asked,
+                ..Default::default()
+            };
+            let mask = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+            let set = translate(&asked, mask).unwrap();
+            assert_eq!((set.max_rd_atomic, set.max_dest_rd_atomic), (Some(depth), Some(depth)));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 
 use libc::{EINVAL, ENODATA, EOPNOTSUPP};
 use roce_abi::{
-    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_ATOMIC_WRITE, IBV_DEVICE_CURR_QP_STATE_MOD,
+    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_HCA, IBV_DEVICE_ATOMIC_WRITE, IBV_DEVICE_CURR_QP_STATE_MOD,
     IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
     IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
     IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
@@ -69,7 +69,7 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
         max_res_rd_atom: 128 * MANY,
         max_qp_init_rd_atom: 128,
         // Atomics are those of the processor.
-        atomic_cap: IBV_ATOMIC_GLOB,
+        atomic_cap: IBV_ATOMIC_HCA,
         max_mw: c_int::try_from(MAX_WINDOWS).unwrap_or(c_int::MAX),
         max_mcast_grp: MAX_GROUPS as c_int,
         max_mcast_qp_attach: MAX_GROUP_MEMBERS as c_int,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_sge,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_sge,
 };
 use roce_verbs::{EventSource, QpCap, Service};
 
@@ -18,6 +18,7 @@ use crate::errno;
 use crate::extended::staging::Staging;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
+use crate::qp_attributes::AsSet;
 use crate::shared_receive_queue::{SharedReceiveQueue, SrqInner};
 
 /// A queue pair.
@@ -29,8 +30,8 @@ pub(crate) struct QueuePair {
     /// The capacities that it was created with.
     pub(crate) cap: ibv_qp_cap,
     pub(crate) signal_all: bool,
-    /// The address vector that the program has set.
-    pub(crate) address: Mutex<Option<ibv_ah_attr>>,
+    /// Attributes that are queried as the program has set them.
+    pub(crate) as_set: Mutex<AsSet>,
     acks: Arc<Acks>,
     /// The requests between `ibv_wr_start` and `ibv_wr_complete`, for queue pairs that have these.
     pub(crate) staging: Option<Staging>,
@@ -55,8 +56,10 @@ impl QueuePair {
         self.c.get().cast()
     }
 
-    pub(crate) fn acks(&self) -> &Acks {
-        &self.acks
+    /// Notes that the program has acknowledged an event of the queue pair.
+    pub(crate) fn acknowledge_event(&self) {
+        // SAFETY: a field that this function alone changes.
+        unsafe { self.acks.acknowledge(1, &raw mut (*self.base()).events_completed) };
     }
 }
 
@@ -147,7 +150,7 @@ pub(crate) unsafe fn make(
         context: Arc::clone(&context),
         cap: *cap,
         signal_all: attributes.sq_sig_all != 0,
-        address: Mutex::default(),
+        as_set: Mutex::default(),
         acks: Arc::clone(&acks),
         staging: extended.then(Staging::default),
         _pd: Arc::clone(inner),

@@ -42,8 +42,10 @@ impl SharedReceiveQueue {
         &self.inner
     }
 
-    pub(crate) fn acks(&self) -> &Acks {
-        &self.inner.acks
+    /// Notes that the program has acknowledged an event of the queue.
+    pub(crate) fn acknowledge_event(&self) {
+        // SAFETY: a field that this function alone changes.
+        unsafe { self.inner.acks.acknowledge(1, &raw mut (*self.c.get()).events_completed) };
     }
 }
 

@@ -25,12 +25,17 @@ void queue_pair_creation(void);
 void queue_pair_transitions(void);
 void addresses(void);
 
+/* fields.c */
+void public_fields(void);
+void attributes_beyond_their_fields(void);
+
 /* overruns.c */
 void overruns(void);
 
 /* requests.c */
 void refused_requests(void);
 void unaligned_requests(void);
+void posted_lists_are_copied(void);
 void full_queues(void);
 void failed_requests(void);
 void builder_requests(void);

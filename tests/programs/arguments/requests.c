@@ -149,6 +149,56 @@ void unaligned_requests(void)
 	close_endpoint(&endpoint);
 }
 
+/* What the program writes to its lists after a post changes no request that was posted. */
+void posted_lists_are_copied(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 3 * 4096, 64);
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 2}};
+	struct ibv_srq *srq = ibv_create_srq(endpoint.pd, &shared);
+	CHECK(srq);
+	struct ibv_qp_init_attr init = {
+		.send_cq = endpoint.cq,
+		.recv_cq = endpoint.cq,
+		.srq = srq,
+		.cap = {.max_send_wr = 4, .max_send_sge = 1, .max_inline_data = 64},
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = ibv_create_qp(endpoint.pd, &init);
+	CHECK(qp);
+	connect_qp(qp, &endpoint, &endpoint.gid, qp->qp_num);
+	struct ibv_sge pieces[2] = {whole(&endpoint, 4), whole(&endpoint, 4)};
+	pieces[1].addr += 64;
+	struct ibv_recv_wr receive = {.wr_id = 7, .sg_list = pieces, .num_sge = 2}, *refused;
+	CHECK_EQ(ibv_post_srq_recv(srq, &receive, &refused), 0);
+	memset(pieces, 0xff, sizeof(pieces));
+	memset(&receive, 0xff, sizeof(receive));
+	fill(endpoint.buffer + 4096, 8, 3);
+	struct ibv_sge data = {(uintptr_t)endpoint.buffer + 4096, 8, endpoint.mr->lkey};
+	struct ibv_send_wr send = {.wr_id = 8,
+				   .sg_list = &data,
+				   .num_sge = 1,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE},
+			   *refused_send;
+	CHECK_EQ(ibv_post_send(qp, &send, &refused_send), 0);
+	memset(&data, 0xff, sizeof(data));
+	memset(endpoint.buffer + 4096, 0, 8);
+	unsigned long long seen = 0;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc completion = next_completion(endpoint.cq);
+		CHECK_EQ(completion.status, IBV_WC_SUCCESS);
+		seen += completion.wr_id;
+	}
+	CHECK_EQ(seen, 15);
+	unsigned char expected[8];
+	fill(expected, 8, 3);
+	CHECK(!memcmp(endpoint.buffer, expected, 4) && !memcmp(endpoint.buffer + 64, expected + 4, 4));
+	CHECK_EQ(ibv_destroy_qp(qp), 0);
+	CHECK_EQ(ibv_destroy_srq(srq), 0);
+	close_endpoint(&endpoint);
+}
+
 void full_queues(void)
 {
 	struct endpoint endpoint;

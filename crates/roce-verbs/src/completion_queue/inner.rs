@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(super) users: AtomicUsize,
     /// The queue reports nothing any more: see [`CompletionQueue::end_reports`].
     pub(super) is_ended: AtomicBool,
+    /// The program has been told that the queue has failed.
+    pub(super) has_failed: AtomicBool,
     /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
     pub(super) event_at: AtomicU64,
     /// Time of the last poll that ran a round while the queue was armed. As above.
@@ -112,6 +114,7 @@ impl Inner {
             armed: AtomicU8::new(armed::NOT),
             users: AtomicUsize::new(1),
             is_ended: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel,
@@ -308,9 +311,12 @@ impl Inner {
         self.events.remove(EventSource::CompletionQueue(self.handle));
     }
 
-    /// Delivers an asynchronous event of the queue, unless the program has destroyed it.
+    /// Delivers the asynchronous event of the queue, that it has failed: once, whatever fails after it, in
+    /// which shard ever, and not once the program has destroyed the queue.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
-        self.events.push_of(event, || self.may_report());
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.events.push_of(event, || self.may_report());
+        }
     }
 
     /// Notes that the caller polls at `now` and runs a round.

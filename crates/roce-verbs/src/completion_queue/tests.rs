@@ -156,6 +156,16 @@ fn completions_that_such_a_program_does_not_know_of_or_leaves_are_reported() {
 }
 
 #[test]
+fn a_queue_fails_once_however_often_it_is_overrun() {
+    let (queue, _channel) = queue_in_arc();
+    let event = AsyncEvent::CqError { cq: queue.handle };
+    queue.push_event(event);
+    assert_eq!(queue.events.take(), Some(event));
+    queue.push_event(event);
+    assert_eq!(queue.events.take(), None);
+}
+
+#[test]
 fn a_destroyed_queue_leaves_nothing_to_fetch_and_reports_nothing() {
     let (queue, channel) = queue_in_arc();
     let event = AsyncEvent::CqError { cq: queue.handle };
