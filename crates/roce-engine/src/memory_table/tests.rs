@@ -143,3 +143,46 @@ fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone(
         assert_eq!(table.invalidate(OTHER, key), Err(MemoryFault::WrongDomain));
     }
 }
+
+#[test]
+fn no_sum_of_address_and_length_wraps() {
+    let mut table = Table::default();
+    // The last 64 addresses but one of all, and a whole address space on demand.
+    let last = u64::MAX - 64;
+    let how = |iova| {
+        let access = AccessFlags::all();
+        Registration { pd: PD, access, iova, invalidatable: false, on_demand: false }
+    };
+    let key = insert(&mut table, PlainRegion::new(64), how(last));
+    let opens = |table: &Table, key, address, len| {
+        table.check(BY, key, address, len, Access::RemoteWrite).is_ok()
+    };
+    assert!(opens(&table, key, last, 64) && opens(&table, key, last + 63, 1));
+    for (address, len) in [
+        (last, 65),
+        (last, 66),
+        (last + 1, 64),
+        (last + 63, 2),
+        (u64::MAX, 1),
+        (u64::MAX, u64::MAX),
+        (last + 8, u64::MAX - 8),
+        (last, u64::MAX),
+        (0, 1),
+        (last - 1, 2),
+    ] {
+        assert!(!opens(&table, key, address, len), "{len} bytes at {address:#x}");
+    }
+    // A window of it, and windows that would wrap.
+    let access = AccessFlags::REMOTE_WRITE;
+    let window = |addr, len| WindowBinding { window: 0, tag: 0, lkey: key, addr, len, access };
+    let range = |binding: WindowBinding| {
+        let found = table.find(key).map(|(_, entry)| entry);
+        Table::bindable_range(found, BY, &binding).map(|_| ())
+    };
+    assert_eq!(range(window(last + 8, 8)), Ok(()));
+    for (addr, len) in
+        [(last + 8, 57), (last + 8, u64::MAX), (u64::MAX, 2), (0, 64), (last - 8, 16)]
+    {
+        assert_eq!(range(window(addr, len)), Err(MemoryFault::OutOfBounds), "{len} at {addr:#x}");
+    }
+}

@@ -40,6 +40,7 @@ mod responses;
 mod retries;
 mod rnr;
 mod rxe_compat;
+mod rxe_fixes;
 mod scripts;
 mod shared_receives;
 mod sizes;
