@@ -28,7 +28,7 @@ fn first_psn() -> Psn {
 
 #[test]
 fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
-    for len in [1_u32, 8, 64, 4096, 1 << 31] {
+    for len in [1_u32, 8, 64, 4096, 1 << 30] {
         for below in [1, 7, 8, 63, 64, 4095] {
             let mut world = World::pair();
             world.nodes[1].keep_sent = true;
@@ -37,7 +37,7 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
             let reth = Reth { address: u64::MAX - below + 1, key: region.key, len };
             world.forge(0, 1, &forge::read_request(ends[1].qpn, first_psn(), reth));
             let answer = world.nodes[1].sent[0].headers().aeth.unwrap().syndrome;
-            assert_eq!(answer, Syndrome::Nak(NakCode::RemoteAccessError), "{len} at -{below}");
+            assert_eq!(answer, Syndrome::Nak(NakCode::RemoteAccess), "{len} at -{below}");
             assert_eq!(ends[1].state(&world), QpState::Error);
             world.assert_guards_untouched();
         }
