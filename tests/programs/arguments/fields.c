@@ -185,7 +185,7 @@ static void fields_of_failed_queues(struct endpoint *endpoint)
 	struct ibv_qp_init_attr init = {
 		.send_cq = small,
 		.recv_cq = small,
-		.cap = {.max_send_wr = 64, .max_recv_wr = 2000, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = {.max_send_wr = 64, .max_recv_wr = 2100, .max_send_sge = 1, .max_recv_sge = 1},
 		.qp_type = IBV_QPT_RC,
 	};
 	struct ibv_qp *qp = ibv_create_qp(endpoint->pd, &init);
