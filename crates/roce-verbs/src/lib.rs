@@ -138,7 +138,7 @@ pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use verb_faults::InjectedError;
 
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
-pub use roce_io::process::Own;
+pub use roce_io::process::{Generation, Own};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, OtherIdentifications,
     PortError, ReceiveMode, XdpError,

@@ -264,8 +264,10 @@ static void children(void)
 	expect_success_of(child);
 	child = vfork();
 	if (child == 0) {
+		/* It has the memory of its parent, which keeps its channels whatever this opens. */
+		int refused = open(DEVICE, O_RDWR) == -1 && errno == ENODEV;
 		close(fd);
-		_exit(0);
+		_exit(refused ? 0 : 1);
 	}
 	expect_success_of(child);
 	expect_event(fd, id, 10, 1, 1);

@@ -49,7 +49,10 @@ pub(crate) extern "C-unwind" fn open(flags: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
     panic::end_process_on_panic();
     message::start_log();
-    let process = Process::of_caller();
+    let Some(process) = Process::of_caller() else {
+        errno::set(libc::ENODEV);
+        return -1;
+    };
     process.release_closed();
     match Channel::new(flags) {
         Ok((channel, descriptor)) => {

@@ -6,6 +6,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use roce_verbs::Generation;
+
 use super::channel::Channel;
 use super::cookies::{Cookies, cookie_of};
 use super::identifiers::Identifiers;
@@ -16,6 +18,7 @@ use super::joins::Joins;
 #[derive(Debug)]
 pub(super) struct Process {
     id: libc::pid_t,
+    generation: Generation,
     /// What the parent had, before a child after `fork` made its own.
     parent: *const Process,
     cookies: Cookies,
@@ -82,16 +85,23 @@ fn own_id() -> libc::pid_t {
 }
 
 impl Process {
-    /// Returns the calling process's part, which the first call makes.
-    pub(super) fn of_caller() -> &'static Self {
+    /// Returns the calling process's part, which the first call makes; `None` in a child after `vfork` of a
+    /// process that has one. It has the memory of its parent, which would lose its part.
+    pub(super) fn of_caller() -> Option<&'static Self> {
         loop {
             let before = CURRENT.load(Ordering::Acquire);
             // SAFETY: null, or leaked below.
-            if let Some(process) = unsafe { before.as_ref() }.filter(|it| it.id == own_id()) {
-                return process;
+            if let Some(process) = unsafe { before.as_ref() } {
+                if process.id == own_id() {
+                    return Some(process);
+                }
+                if process.generation.is_current() {
+                    return None;
+                }
             }
             let new = Box::into_raw(Box::new(Self {
                 id: own_id(),
+                generation: Generation::current(),
                 parent: before,
                 cookies: Cookies::default(),
                 state: Mutex::default(),
