@@ -4,6 +4,8 @@
 //! threads. A signal ends that whether its handler has `SA_RESTART` or not, so that the flags of the
 //! process's handlers decide what becomes of the call. Where they differ, the thread sleeps in a read
 //! of the descriptor of the events, which the kernel goes on with after the one and ends after the other.
+//! The end of the device's threads, at `exit`, does not wake it then: what drives the device from there on
+//! are the calls that other threads of the program make.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
