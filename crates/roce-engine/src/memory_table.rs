@@ -112,6 +112,12 @@ impl<R> Default for MemoryTable<R> {
 }
 
 impl<R: Deref<Target: Region>> MemoryTable<R> {
+    /// Makes room for another region. Returns false if no memory is left for it.
+    #[must_use = "a table without room may end the process"]
+    pub fn reserve(&mut self) -> bool {
+        self.regions.try_reserve(1).is_ok() && self.slots.try_reserve(1).is_ok()
+    }
+
     /// Adds a region and returns its key, which is both the local and the remote key.
     ///
     /// `random` draws numbers that no other process draws, so that packets in flight to a dead process

@@ -14,6 +14,7 @@ use crate::completion_channel::{ChannelInner, CompletionChannel};
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
 use crate::extended::cursor::Cursor;
+use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
 
 /// A completion queue.
@@ -104,6 +105,7 @@ pub(crate) fn make(
     parameters: &CqParameters<'_>,
 ) -> Result<*mut ibv_cq, c_int> {
     let &CqParameters { capacity, cq_context, channel, vector, is_single_threaded } = parameters;
+    memory_reserve::check()?;
     if vector != 0 {
         return Err(EINVAL);
     }

@@ -6,7 +6,7 @@ use std::ptr;
 use libc::{
     EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
 };
-use roce_verbs::{AttachError, Error, OpenError, PostError, RouteError, WrError};
+use roce_verbs::{ApiMisuse, AttachError, Error, OpenError, PostError, RouteError, WrError};
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -54,7 +54,9 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Open(_) => ENODEV,
         Error::Port(_) => EADDRINUSE,
         Error::OpenedDifferently { .. } | Error::WindowsBound { .. } => EBUSY,
-        Error::TooManyWindows | Error::OutOfMemory => ENOMEM,
+        Error::TooManyWindows | Error::OutOfMemory | Error::Misuse(ApiMisuse::OutOfMemory) => {
+            ENOMEM
+        }
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
         Error::Route(_) => EIO,
@@ -67,9 +69,11 @@ pub(crate) fn of_post(error: &WrError) -> c_int {
     match error {
         WrError::Forked => EIO,
         WrError::Injected(fault) => fault.errno.code(),
-        WrError::Post(PostError::SendQueueFull { .. } | PostError::ReceiveQueueFull { .. }) => {
-            ENOMEM
-        }
+        WrError::Post(
+            PostError::SendQueueFull { .. }
+            | PostError::ReceiveQueueFull { .. }
+            | PostError::OutOfMemory,
+        ) => ENOMEM,
         _ => EINVAL,
     }
 }

@@ -35,6 +35,7 @@ mod extended;
 mod kernel_structures;
 mod link_layer;
 mod memory_region;
+mod memory_reserve;
 mod memory_window;
 mod message;
 mod multicast;

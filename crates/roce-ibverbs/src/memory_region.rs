@@ -20,6 +20,7 @@ use roce_verbs::{
 
 use crate::cancellation::Uncancellable;
 use crate::errno;
+use crate::memory_reserve;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 use crate::receive_list::Elements;
@@ -99,6 +100,7 @@ unsafe fn register(
     iova: u64,
     access: c_uint,
 ) -> Result<*mut ibv_mr, c_int> {
+    memory_reserve::check()?;
     let rights = access_flags(access)?;
     let first = address as usize;
     if first.checked_add(length).is_none() || iova.checked_add(length as u64).is_none() {
@@ -138,6 +140,7 @@ pub(crate) unsafe fn register_owned(
     access: c_uint,
     owner: Arc<dyn Any + Send + Sync>,
 ) -> Result<*mut ibv_mr, c_int> {
+    memory_reserve::check()?;
     let rights = access_flags(access)?;
     let options = RegisterOptions { iova: Some(0), ..RegisterOptions::default() };
     // SAFETY: the region keeps the owner alive; the rest is the caller's promise.
@@ -174,6 +177,9 @@ fn give(
 /// `ibv_alloc_null_mr`
 pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
     let _uncancellable = Uncancellable::begin();
+    if let Err(errno) = memory_reserve::check() {
+        return errno::null(errno);
+    }
     // SAFETY: see `object`.
     let pd = unsafe { object::lend::<ProtectionDomain>(pd) };
     match pd.inner().pd.alloc_null_region() {

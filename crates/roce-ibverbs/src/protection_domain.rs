@@ -9,6 +9,7 @@ use roce_abi::ibv_pd;
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
 use crate::errno;
+use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
 
 /// A protection domain.
@@ -68,6 +69,9 @@ impl ProtectionDomain {
 /// `ibv_alloc_pd`
 pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
     let _uncancellable = Uncancellable::begin();
+    if let Err(errno) = memory_reserve::check() {
+        return errno::null(errno);
+    }
     let pd = match context.device().alloc_pd() {
         Ok(pd) => pd,
         Err(error) => return errno::null(errno::of(&error)),

@@ -16,6 +16,7 @@ use crate::completion_queue::{CompletionQueue, CqInner};
 use crate::context::ContextInner;
 use crate::errno;
 use crate::extended::staging::Staging;
+use crate::memory_reserve;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 use crate::qp_attributes::AsSet;
@@ -93,6 +94,7 @@ pub(crate) unsafe fn make(
     attributes: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> Result<*mut ibv_qp, c_int> {
+    memory_reserve::check()?;
     let service = service_of(attributes.qp_type)?;
     // SAFETY: the caller's promise.
     let [send_cq, recv_cq] = [attributes.send_cq, attributes.recv_cq]

@@ -13,6 +13,7 @@ use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
 use crate::context::ContextInner;
 use crate::errno;
+use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 use crate::receive_list::ReceiveList;
@@ -91,7 +92,9 @@ pub(crate) extern "C" fn create(
     attributes: &mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     let _uncancellable = Uncancellable::begin();
-    make(pd, attributes.srq_context, &mut attributes.attr).unwrap_or_else(errno::null)
+    memory_reserve::check()
+        .and_then(|()| make(pd, attributes.srq_context, &mut attributes.attr))
+        .unwrap_or_else(errno::null)
 }
 
 /// `ibv_modify_srq`

@@ -11,6 +11,9 @@ use crate::{CompletionOperation, MAX_POSTED_LEN, QpState, SrqHandle};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ApiMisuse {
+    /// No memory is left for the object.
+    #[error("no memory is left for the object; raise the limit of the process, or destroy others")]
+    OutOfMemory,
     /// The number is taken.
     #[error("{0} exists already; destroy it first or take another number")]
     QpExists(Qpn),
@@ -118,6 +121,9 @@ pub enum PostError {
         /// Its state.
         state: QpState,
     },
+    /// No memory is left for the request.
+    #[error("no memory is left for the request; post it again once there is some")]
+    OutOfMemory,
     /// As many requests are outstanding as the queue pair was made for.
     #[error("the send queue holds its {capacity} requests; poll completions first")]
     SendQueueFull {

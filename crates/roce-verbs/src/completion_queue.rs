@@ -68,15 +68,17 @@ impl CompletionQueue {
         handle: CqHandle,
         capacity: usize,
         channel: Option<&Arc<reports::Shared>>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let channel = channel.cloned();
         let home = driver.home_of_next_queue();
         let slots = Arc::clone(driver.slots());
         let inner = Arc::new_cyclic(|this| {
             Inner::new(this, handle, home, capacity, channel, events, slots)
         });
-        driver.add_queue(&inner, home);
-        Self { inner, driver }
+        let queue = Self { inner, driver };
+        queue.inner.reserve(capacity)?;
+        queue.driver.add_queue(&queue.inner, home);
+        Ok(queue)
     }
 
     /// Returns the queue of a report that the program fetches.
@@ -126,17 +128,18 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`Error::QueueCapacity`] beyond 1 ..= 2^22; [`Error::QueueInUse`] below the number of
-    /// completions that the queue holds; [`Error::Forked`].
+    /// completions that the queue holds; [`Error::OutOfMemory`]; [`Error::Forked`].
     pub fn resize(&self, capacity: usize) -> Result<(), Error> {
         self.driver.check_alive()?;
         if capacity == 0 || capacity > MAX_CQE {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
-        let entries = self.inner.entries();
+        let mut entries = self.inner.entries();
         let held = entries.list.len();
         if capacity < held {
             return Err(Error::QueueInUse { requested: capacity, held });
         }
+        entries.list.try_reserve_exact(capacity - held).map_err(|_| Error::OutOfMemory)?;
         self.inner.capacity.store(capacity, Ordering::Relaxed);
         Ok(())
     }

@@ -284,7 +284,7 @@ impl Device {
     /// Makes a completion queue for `capacity` completions that reports on `channel`.
     ///
     /// # Errors
-    /// [`Error::QueueCapacity`] beyond 1 ..= 2^22; [`Error::Forked`].
+    /// [`Error::QueueCapacity`] beyond 1 ..= 2^22; [`Error::OutOfMemory`]; [`Error::Forked`].
     pub fn create_cq(
         &self,
         capacity: usize,
@@ -297,7 +297,7 @@ impl Device {
         let handle = CqHandle(self.next_handle());
         let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
         let queue =
-            CompletionQueue::new(driver, events, handle, capacity, channel.map(|it| it.shared()));
+            CompletionQueue::new(driver, events, handle, capacity, channel.map(|it| it.shared()))?;
         let home = self.driver().shard(queue.inner().shards.home());
         home.engine()?.consumer.add_queue(handle, queue.inner());
         Ok(queue)

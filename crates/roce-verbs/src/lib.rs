@@ -148,7 +148,7 @@ pub use roce_transport::congestion::{
     Parameter as CongestionParameter,
 };
 pub use roce_transport::{
-    AccessFlags, AckTimeout, AsyncEvent, AttachError, Completion, CompletionOperation,
+    AccessFlags, AckTimeout, ApiMisuse, AsyncEvent, AttachError, Completion, CompletionOperation,
     CompletionStatus, CqHandle, EventSource, InlineData, MAX_GROUP_MEMBERS, MAX_GROUPS,
     MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes, QpCap, QpInfo, QpState,
     RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation, SendWr, Service, SgList, Sge,

@@ -2,6 +2,8 @@
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
+#include <stdbool.h>
+
 /* queries.c */
 void devices_and_texts(void);
 void queries(void);
@@ -50,6 +52,15 @@ void unpolled_receives(void);
 
 /* allocations.c */
 void inline_data(void);
+
+/* Lets the allocation of this number, counted from now on, fail, or with `is_lasting` all from it on.
+ * Returns true if one has failed. */
+void fail_allocations_from(long number, bool is_lasting);
+bool stop_failing(void);
+
+/* exhaustion.c */
+void failing_allocations(void);
+void used_up_memory(void);
 
 /* datagrams.c */
 void datagrams(void);

@@ -32,6 +32,8 @@ static const struct scenario scenarios[] = {
 	{"failed-requests", failed_requests},
 	{"builder-requests", builder_requests},
 	{"inline-data", inline_data},
+	{"failing-allocations", failing_allocations},
+	{"used-up-memory", used_up_memory},
 	{"datagrams", datagrams},
 	{"datagrams-to-several", datagrams_to_several},
 	{"extended-polls", extended_polls},

@@ -196,6 +196,13 @@ impl<O: Observer> Endpoint<O> {
             Some(srq) => self.srqs.get(srq).ok_or(ApiMisuse::UnknownSrq(srq))?.init().pd,
             None => init.pd,
         };
+        // Tables of many queue pairs are large; `free` has room for all of them.
+        let has_room = self.qps.try_reserve(1).is_ok()
+            && self.by_qpn.try_reserve(1).is_ok()
+            && self.free.try_reserve(self.qps.len() + 1 - self.free.len()).is_ok();
+        if !has_room {
+            return Err(ApiMisuse::OutOfMemory);
+        }
         let queue_pair = QueuePair::new(QpContext::new(qpn, init, receive_pd), &self.config)?;
         if let Some(srq) = init.srq {
             self.srqs.add_user(srq);

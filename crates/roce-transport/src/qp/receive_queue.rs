@@ -2,13 +2,22 @@
 
 use std::collections::VecDeque;
 
-use crate::RecvWr;
+use crate::{PostError, RecvWr};
 
 /// Posted receives, in the order in which messages take them.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveQueue(VecDeque<RecvWr>);
 
 impl ReceiveQueue {
+    /// Makes room for another receive.
+    ///
+    /// # Errors
+    /// [`PostError::OutOfMemory`].
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> Result<(), PostError> {
+        self.0.try_reserve(1).map_err(|_| PostError::OutOfMemory)
+    }
+
     pub(crate) fn push(&mut self, work: RecvWr) {
         self.0.push_back(work);
     }

@@ -50,6 +50,9 @@ impl Receives {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         validate_recv(&work, qp, self.own(), held)?;
+        if let Self::Own(queue) = self {
+            queue.reserve()?;
+        }
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         if let Self::Own(queue) = self {
             queue.push(work);

@@ -7,8 +7,8 @@ use roce_wire::PathMtu;
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::{
-    Completion, CompletionOperation, CompletionStatus, InlineData, Observer, Retired, SendWr,
-    WrData,
+    Completion, CompletionOperation, CompletionStatus, InlineData, Observer, PostError, Retired,
+    SendWr, WrData,
 };
 
 /// A posted request and its sequence numbers.
@@ -63,6 +63,16 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Makes room for another request.
+    ///
+    /// # Errors
+    /// [`PostError::OutOfMemory`].
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> Result<(), PostError> {
+        let reserved = self.places.try_reserve(1).and_then(|()| self.work.try_reserve(1));
+        reserved.map_err(|_| PostError::OutOfMemory)
+    }
+
     /// Puts a request at the end.
     #[inline]
     pub(crate) fn push(&mut self, work: SendWr, len: u64, packets: u32) {

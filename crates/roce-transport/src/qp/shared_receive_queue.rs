@@ -54,6 +54,7 @@ impl SharedReceiveQueue {
         if count > max_sge as usize {
             return Err(PostError::TooManySges { count, max: max_sge });
         }
+        self.queue.reserve()?;
         self.queue.push(wr);
         Ok(())
     }

@@ -195,6 +195,7 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         let (len, packets) = validate_send(&work, &self.qp, self.requester.send().len())?;
+        self.requester.send_mut().reserve()?;
         let operation = work.operation.completion_operation();
         cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
         self.requester.send_mut().push(work, len, packets);

@@ -90,6 +90,7 @@ impl Unreliable {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         let (len, packets) = validate_send(&work, &self.qp, self.sender.queue.len())?;
+        self.sender.queue.reserve()?;
         // The path MTU of a datagram is its destination's.
         let packets = if self.qp.init.service == Service::Ud { 1 } else { packets };
         let operation = work.operation.completion_operation();

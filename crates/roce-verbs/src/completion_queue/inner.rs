@@ -12,6 +12,7 @@ use roce_transport::{
 use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
+use crate::error::Error;
 use crate::events::EventQueue;
 use crate::shard_set::QueueShards;
 use crate::work_slots::WorkSlots;
@@ -106,10 +107,7 @@ impl Inner {
             shards: QueueShards::new(home),
             capacity: AtomicUsize::new(capacity),
             ignores_overrun: AtomicBool::new(false),
-            entries: Mutex::new(Entries {
-                list: VecDeque::with_capacity(capacity.min(4096)),
-                ..Entries::default()
-            }),
+            entries: Mutex::new(Entries::default()),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
             users: AtomicUsize::new(1),
@@ -122,6 +120,16 @@ impl Inner {
             slots,
             this: Weak::clone(this),
         }
+    }
+
+    /// Reserves memory for as many completions, which takes none before they come.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn reserve(&self, capacity: usize) -> Result<(), Error> {
+        let mut entries = self.entries();
+        let more = capacity.saturating_sub(entries.list.len());
+        entries.list.try_reserve_exact(more).map_err(|_| Error::OutOfMemory)
     }
 
     /// Returns its name.
@@ -267,6 +275,10 @@ impl Inner {
     #[inline]
     pub(super) fn on_removed(&self, entries: &mut Entries) {
         let left = entries.list.len();
+        if left == 0 {
+            // The next one comes first: memory that was never used stays so.
+            entries.list.clear();
+        }
         self.waiting.store(left, Ordering::Release);
         entries.has_news = left != 0;
         if std::mem::take(&mut entries.is_report_owed) && left != 0 {

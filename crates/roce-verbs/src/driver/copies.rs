@@ -21,8 +21,13 @@ impl Driver {
     pub(crate) fn register(&self, memory: &Arc<Mapping>, how: Registration) -> Result<u32, Error> {
         self.check_alive()?;
         let _changes = self.shards.lock_paths();
+        let mut has_room = true;
+        self.shards.on_others(|engine| has_room &= engine.memory.reserve());
         let (key, entry) = {
             let table = &mut self.shards.first().lock().memory;
+            if !has_room || !table.reserve() {
+                return Err(Error::OutOfMemory);
+            }
             let key = table.insert(Arc::clone(memory), how, fork::random);
             (key, table.entry(key))
         };

@@ -13,7 +13,7 @@ pub(crate) use self::outstanding_reads::{OutstandingReads, ReadRequest, Response
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::{SendEntry, SendQueue};
-use crate::{AsyncEvent, CompletionStatus, Counters, InlineData, Observer, SendWr};
+use crate::{AsyncEvent, CompletionStatus, Counters, InlineData, Observer, PostError, SendWr};
 
 /// The requests of a queue pair, and how far they are sent and acknowledged.
 ///
@@ -204,6 +204,15 @@ impl SendState {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Makes room for another request.
+    ///
+    /// # Errors
+    /// [`PostError::OutOfMemory`].
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> Result<(), PostError> {
+        self.queue.reserve()
     }
 
     /// Puts a request at the end.

@@ -1,0 +1,210 @@
+/* Memory runs out: calls fail with ENOMEM or succeed, and never end the process. */
+#include <sys/resource.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "check.h"
+#include "endpoint.h"
+
+#define DEPTH 64
+#define LENGTH 200
+
+/* One of everything that a program makes on an open device. */
+struct objects {
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_srq *srq;
+	struct ibv_ah *ah;
+	struct ibv_mw *mw;
+	struct ibv_qp *qps[2];
+};
+
+static unsigned char memory[2 * 4096];
+
+/* Returns true if a call made its object; false if memory was the reason that it did not. */
+static bool is_made(const void *object)
+{
+	if (!object)
+		CHECK_EQ(errno, ENOMEM);
+	return object;
+}
+
+/* Makes as many objects as there is memory for. */
+static bool make_objects(struct objects *made, struct ibv_context *context,
+			 const struct endpoint *endpoint)
+{
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+	struct ibv_ah_attr ah = {.port_num = 1,
+				 .is_global = 1,
+				 .grh = {.dgid = endpoint->gid,
+					 .sgid_index = endpoint->gid_index,
+					 .hop_limit = 64}};
+	*made = (struct objects){0};
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	if (!is_made(made->pd = ibv_alloc_pd(context)) ||
+	    !is_made(made->channel = ibv_create_comp_channel(context)) ||
+	    !is_made(made->cq = ibv_create_cq(context, 8 * DEPTH, NULL, made->channel, 0)) ||
+	    !is_made(made->mr = ibv_reg_mr(made->pd, memory, sizeof(memory), access)) ||
+	    !is_made(made->srq = ibv_create_srq(made->pd, &shared)) ||
+	    !is_made(made->ah = ibv_create_ah(made->pd, &ah)) ||
+	    !is_made(made->mw = ibv_alloc_mw(made->pd, IBV_MW_TYPE_2)))
+		return false;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = {
+			.send_cq = made->cq,
+			.recv_cq = made->cq,
+			.srq = i ? made->srq : NULL,
+			.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1,
+				.max_recv_sge = 1, .max_inline_data = LENGTH},
+			.qp_type = IBV_QPT_RC,
+		};
+		if (!is_made(made->qps[i] = ibv_create_qp(made->pd, &init)))
+			return false;
+	}
+	return true;
+}
+
+static void destroy_objects(struct objects *made)
+{
+	for (int i = 0; i < 2; i++)
+		CHECK(!made->qps[i] || !ibv_destroy_qp(made->qps[i]));
+	CHECK(!made->mw || !ibv_dealloc_mw(made->mw));
+	CHECK(!made->ah || !ibv_destroy_ah(made->ah));
+	CHECK(!made->srq || !ibv_destroy_srq(made->srq));
+	CHECK(!made->mr || !ibv_dereg_mr(made->mr));
+	CHECK(!made->cq || !ibv_destroy_cq(made->cq));
+	CHECK(!made->channel || !ibv_destroy_comp_channel(made->channel));
+	CHECK(!made->pd || !ibv_dealloc_pd(made->pd));
+}
+
+/* Sends messages both ways, with long inline data one way. Returns the number of posts that found no
+ * memory. */
+static int exchange(struct objects *made, const struct endpoint *endpoint)
+{
+	int refusals = 0, awaited = 0;
+	if (to_init(made->qps[0]) || to_init(made->qps[1]))
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (to_rtr(made->qps[i], endpoint, &endpoint->gid, made->qps[!i]->qp_num) ||
+		    to_rts(made->qps[i], 14, 7))
+			return 1;
+	for (int i = 0; i < DEPTH / 2; i++) {
+		struct ibv_sge sge = {(uintptr_t)memory, LENGTH, made->mr->lkey};
+		struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad_receive;
+		struct ibv_send_wr send = {.sg_list = &sge,
+					   .num_sge = 1,
+					   .opcode = IBV_WR_SEND,
+					   .send_flags = IBV_SEND_SIGNALED},
+				   *bad_send;
+		int results[] = {ibv_post_recv(made->qps[0], &receive, &bad_receive),
+				 ibv_post_srq_recv(made->srq, &receive, &bad_receive)};
+		for (int to = 0; to < 2; to++) {
+			if (!results[to]) {
+				send.send_flags = IBV_SEND_SIGNALED | (to ? IBV_SEND_INLINE : 0);
+				results[to] = ibv_post_send(made->qps[!to], &send, &bad_send);
+				awaited += results[to] ? 0 : 2;
+			}
+			CHECK(results[to] == 0 || results[to] == ENOMEM);
+			refusals += results[to] != 0;
+		}
+	}
+	for (; awaited > 0; awaited--)
+		CHECK_EQ(next_completion(made->cq).status, IBV_WC_SUCCESS);
+	return refusals;
+}
+
+/* With each allocation in turn as the one that fails, and as the first of all that fail. */
+void failing_allocations(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 4096, 16);
+	struct objects made;
+	for (int is_lasting = 0; is_lasting < 2; is_lasting++) {
+		bool has_failed = true, was_refused = false;
+		long n = 0;
+		for (; has_failed; n += 1 + n / 64) {
+			fail_allocations_from(n, is_lasting);
+			bool is_whole = make_objects(&made, endpoint.context, &endpoint);
+			int refusals = is_whole ? exchange(&made, &endpoint) : 0;
+			has_failed = stop_failing();
+			was_refused |= !is_whole || refusals;
+			CHECK(has_failed || (is_whole && !refusals));
+			destroy_objects(&made);
+			CHECK(make_objects(&made, endpoint.context, &endpoint));
+			CHECK_EQ(exchange(&made, &endpoint), 0);
+			destroy_objects(&made);
+		}
+		CHECK(n > 30);
+		CHECK(was_refused || !is_lasting);
+	}
+	close_endpoint(&endpoint);
+}
+
+static void limit_address_space(size_t more)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long pages;
+	CHECK(file && fscanf(file, "%ld", &pages) == 1);
+	fclose(file);
+	struct rlimit limit = {pages * 4096 + more, RLIM_INFINITY};
+	CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* Objects and requests until the address space is used up. */
+void used_up_memory(void)
+{
+	enum { RECEIVES, REGIONS, QUEUE_PAIRS, QUEUES, ADDRESSES, KINDS };
+	for (int kind = 0; kind < KINDS; kind++) {
+		int child = fork();
+		if (child) {
+			expect_success_of(child);
+			continue;
+		}
+		struct endpoint endpoint;
+		open_endpoint(&endpoint, 4096, 16);
+		struct ibv_qp *qp = make_qp(&endpoint, 1 << 20);
+		CHECK_EQ(to_init(qp), 0);
+		struct ibv_ah_attr ah = {.port_num = 1,
+					 .is_global = 1,
+					 .grh = {.dgid = endpoint.gid,
+						 .sgid_index = endpoint.gid_index,
+						 .hop_limit = 64}};
+		limit_address_space(8 << 20);
+		int result = 0;
+		long count = 0;
+		for (; result == 0 && count < 1 << 20; count++) {
+			errno = 0;
+			switch (kind) {
+			case RECEIVES:
+				result = post_recv(qp, &endpoint, 0, 64, count);
+				break;
+			case REGIONS:
+				result = ibv_reg_mr(endpoint.pd, memory, 4096, 0) ? 0 : errno;
+				break;
+			case QUEUE_PAIRS: {
+				struct ibv_qp_init_attr init = {
+					.send_cq = endpoint.cq,
+					.recv_cq = endpoint.cq,
+					.cap = {16, 16, 1, 1, 0},
+					.qp_type = IBV_QPT_RC,
+				};
+				result = ibv_create_qp(endpoint.pd, &init) ? 0 : errno;
+				break;
+			}
+			case QUEUES:
+				result = ibv_create_cq(endpoint.context, 1000, NULL, NULL, 0) ? 0 : errno;
+				break;
+			default:
+				result = ibv_create_ah(endpoint.pd, &ah) ? 0 : errno;
+			}
+		}
+		CHECK_EQ(result, ENOMEM);
+		CHECK(count > 10);
+		_exit(0);
+	}
+}
