@@ -102,8 +102,19 @@ impl Echo {
         address: SocketAddr,
         arguments: &[&str],
     ) -> Self {
+        let place = address.to_string();
+        let arguments = [&[program, interface, &place], arguments].concat();
+        Self::start_by(host, address, &arguments)
+    }
+
+    /// Starts a command line that runs `roce-test-echo` at an address of a host.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    pub fn start_by(host: &Host, address: SocketAddr, line: &[&str]) -> Self {
+        let (program, arguments) = line.split_first().expect("a program");
         let mut command = Command::new(program);
-        command.arg(interface).arg(address.to_string()).args(arguments);
+        command.args(arguments);
         Self { process: Process::start(host, command), address }
     }
 }

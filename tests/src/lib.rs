@@ -10,6 +10,7 @@ pub mod ranks;
 pub mod raw_sender;
 pub mod services;
 pub mod soak;
+pub mod stranger;
 pub mod switched_network;
 pub mod verbs_program;
 pub mod writer;

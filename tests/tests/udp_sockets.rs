@@ -162,6 +162,23 @@ fn a_process_that_has_passed_on_packets_of_others_takes_its_own_from_its_first_q
     }
 }
 
+/// As two containers of one pod, whose programs have the number 1.
+#[tier1]
+fn processes_of_equal_numbers_in_two_pid_namespaces_share_the_port() {
+    let cable = Cable::with_mtu(1500);
+    let start = |port: u16| {
+        let address = format!("10.1.0.1:{port}");
+        let echo = [env!("CARGO_BIN_EXE_roce-test-echo"), "eth0", &address, "udp"];
+        let line = [&["unshare", "--pid", "--fork", "--kill-child"][..], &echo].concat();
+        Echo::start_by(&cable.left, address.parse().unwrap(), &line)
+    };
+    let servers = [start(7001), start(7002)];
+    let far = TestDevice::on(&cable.right, by(Backend::Udp));
+    for echo in &servers {
+        Caller::connect(&cable.right, &far, echo).call(&far, 1);
+    }
+}
+
 #[tier1]
 fn a_process_of_another_user_is_told_that_the_port_is_taken() {
     let cable = Cable::with_mtu(1500);
@@ -175,7 +192,7 @@ fn a_process_of_another_user_is_told_that_the_port_is_taken() {
     command.stderr(Stdio::piped());
     let output = cable.left.spawn(command).unwrap().wait_with_output().unwrap();
     let output = String::from_utf8(output.stderr).unwrap();
-    assert!(output.contains("OtherUser { name: \"eth0\", user: \"0\" }"), "{output}");
+    assert!(output.contains("OtherUser { port: 4791, uid: 0 }"), "{output}");
 }
 
 #[tier1]

@@ -42,6 +42,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     Ok(DeviceConfig {
         backend: environment::backend()?,
         other_identifications: environment::other_identifications(),
+        trusts_port_holder: environment::trusts_port_holder(),
         capture,
         socket_giver: std::env::var_os(environment::SOCKETS).map(PathBuf::from),
         faults,

@@ -44,17 +44,6 @@ pub enum OpenError {
     /// UDP port 4791 is taken.
     #[error(transparent)]
     Port(PortError),
-    /// A process of another user has UDP sockets on the interface.
-    #[error(
-        "a process of user {user} uses UDP sockets on {name}: the sockets of one port belong to one \
-         user; run both as the same user, or give both CAP_NET_RAW, as packet sockets are not limited so"
-    )]
-    OtherUser {
-        /// The interface.
-        name: String,
-        /// The number of that user.
-        user: String,
-    },
     /// The configuration is invalid.
     #[error("{what}")]
     BadConfig {
@@ -229,6 +218,18 @@ pub enum PortError {
         port: u16,
         /// Process id and name, if this process may see them.
         owner: Option<String>,
+    },
+    /// A socket of another user has the port.
+    #[error(
+        "user {uid} holds UDP port {port} in this network namespace: a user that has the port reads the packets \
+         of all, so it belongs to one user at a time; run all programs as the same user or in network namespaces \
+         of their own, or set ROCE_SHARE_PORT=1 if this process uses packet sockets and that user is trusted"
+    )]
+    OtherUser {
+        /// The port.
+        port: u16,
+        /// The number of that user.
+        uid: u32,
     },
     /// A system call failed.
     #[error("{step} for UDP port {port} failed: {source}")]

@@ -1,5 +1,6 @@
 //! The device over UDP sockets, which needs no privilege.
 
+mod connections;
 mod headers;
 mod identifications;
 mod passing;
@@ -30,10 +31,10 @@ use crate::sys::socket::Socket;
 use crate::{
     Filter, GsoMode, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
-    error::OpenError,
+    error::{OpenError, PortError},
     interface_errors::{explain, explain_refusal},
     interfaces::find_interface,
-    port_reservation::explain_taken,
+    port_reservation::{PortReservation, PortReservationConfig, explain_taken},
     sys::{
         passing::AnyReadable,
         udp::{self, Incoming},
@@ -56,7 +57,7 @@ use crate::{
 /// - [`may_receive`](FrameDevice::may_receive) is always true: a look costs a system call.
 ///
 /// Processes of one user share an interface, without a limit to their number; a process of another user
-/// gets [`OpenError::OtherUser`]. Of these processes the kernel gives each datagram to one, by a hash of its
+/// gets [`PortError::OtherUser`]. Of these processes the kernel gives each datagram to one, by a hash of its
 /// addresses and ports, and that passes it on to the one whose [`Filter`] has its queue pair. A process that
 /// is passed on much opens a socket that is connected to the source, which the kernel prefers. Packet sockets
 /// work beside: they receive copies.
@@ -65,6 +66,8 @@ pub struct UdpSockets {
     interface: InterfaceInfo,
     capabilities: DeviceCapabilities,
     socket: Socket,
+    /// Keeps other users from the port.
+    _reservation: PortReservation,
     passing: Passing,
     peers: Peers,
     any: AnyReadable,
@@ -125,8 +128,17 @@ impl UdpSockets {
             let name = interface.name.clone();
             move |source| OpenError::Os { name, step, source }
         };
-        // It claims the port before the socket shares it.
-        let passing = Passing::new(&interface.name, interface.index, senders.first_port())?;
+        // On all addresses and interfaces: beside a socket on another interface the kernel would let its user bind
+        // this one, too.
+        let reservation = PortReservation::bind(&PortReservationConfig {
+            whole_trains: interface.kind.segments_in_software(),
+            ..PortReservationConfig::default()
+        });
+        let reservation = reservation.map_err(OpenError::Port)?;
+        if let Some(uid) = reservation.holder() {
+            return Err(OpenError::Port(PortError::OtherUser { port: ROCE_V2_PORT, uid }));
+        }
+        let passing = Passing::new(&interface.name, senders.first_port())?;
         let (socket, _) = match senders::bind(ROCE_V2_PORT, Some(&interface.name)) {
             Ok(bound) => bound,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -149,6 +161,7 @@ impl UdpSockets {
                 max_train_packets: if segments { MAX_TRAIN_PACKETS } else { 1 },
             },
             socket,
+            _reservation: reservation,
             passing,
             peers: Peers::default(),
             any,

@@ -20,6 +20,10 @@ pub struct DeviceConfig {
     /// What [`Backend::Udp`] does with IPv4 packets of unexpected identifications, which the kernel does not
     /// tell. Default: it accepts them.
     pub other_identifications: OtherIdentifications,
+    /// A user that has a socket on UDP port 4791, and so reads received packets, is trusted: a device with packet
+    /// sockets opens beside it. Default `false`: it opens beside the superuser alone, and takes the port when
+    /// that one has closed it.
+    pub trusts_port_holder: bool,
     /// Whether to send trains: runs of packets that the kernel carries as one frame.
     pub gso: GsoMode,
     /// How frames are received from packet sockets.
@@ -115,6 +119,7 @@ impl Default for DeviceConfig {
         Self {
             backend: Backend::default(),
             other_identifications: OtherIdentifications::default(),
+            trusts_port_holder: false,
             gso: GsoMode::Auto,
             receive: ReceiveMode::default(),
             capture: None,

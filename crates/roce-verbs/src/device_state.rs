@@ -1,6 +1,7 @@
 //! The state of a device besides its engine.
 
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use roce_io::{CaptureFile, FaultScript, PortReservation};
 
@@ -22,5 +23,5 @@ pub(crate) struct DeviceState {
     /// Why it is not the one that was named.
     pub(crate) backend_refusal: Option<String>,
     /// `None` where UDP sockets have the port.
-    pub(crate) _port_holder: Option<PortReservation>,
+    pub(crate) port_holder: Option<Arc<Mutex<PortReservation>>>,
 }

@@ -79,6 +79,15 @@ pub fn other_identifications() -> OtherIdentifications {
     }
 }
 
+/// Set to `1`, packet sockets leave UDP port 4791 to any user that has it: the value of
+/// [`DeviceConfig::trusts_port_holder`](crate::DeviceConfig::trusts_port_holder).
+pub const SHARE_PORT: &str = "ROCE_SHARE_PORT";
+
+/// Returns what the variable [`SHARE_PORT`] says.
+pub fn trusts_port_holder() -> bool {
+    is_on(SHARE_PORT)
+}
+
 /// Most shards of every device: the value of [`DeviceConfig::shards`](crate::DeviceConfig::shards).
 pub const SHARDS: &str = "ROCE_SHARDS";
 

@@ -183,6 +183,7 @@ impl Traffic {
         let active = self.role != Some(Role::Server);
         DeviceConfig {
             other_identifications: roce_verbs::environment::other_identifications(),
+            trusts_port_holder: roce_verbs::environment::trusts_port_holder(),
             gso: self.gso.into(),
             spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),

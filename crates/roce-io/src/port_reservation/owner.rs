@@ -14,6 +14,11 @@ pub(super) fn explain(port: u16) -> PortError {
     explain_from(Path::new("/"), port)
 }
 
+/// Returns true if the kernel's rxe has devices, and so the port.
+pub(super) fn is_rxes(root: &Path) -> bool {
+    root.join("sys/module/rdma_rxe").exists() && !rxe_devices(root).is_empty()
+}
+
 /// As [`explain`], with the file system's root as an argument.
 fn explain_from(root: &Path, port: u16) -> PortError {
     let entries = entries_of(root, port);

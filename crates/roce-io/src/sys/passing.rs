@@ -1,77 +1,19 @@
-//! Datagrams of unix sockets with the user of their sender, and what a thread sleeps on for several sockets.
+//! The users of unix sockets, and what a thread sleeps on for several sockets.
 
 use std::{
-    io, mem,
+    io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use super::own::Own;
-use super::socket::set_int;
+use super::socket::get;
 
-/// Makes a unix socket tell the user of each sender.
-pub(crate) fn tell_senders(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set_int(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, 1)
-}
-
-/// A datagram from a unix socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed {
-    /// Bytes in the buffer.
-    pub(crate) len: usize,
-    /// It was sent by the effective user of this process, and fits the buffer.
-    pub(crate) is_trusted: bool,
-}
-
-/// Receives a waiting datagram of a unix socket that [tells senders](tell_senders).
-pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Passed> {
-    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let mut control = [0_u64; 8];
-    // SAFETY: a `msghdr` is plain data, for which all zeros is a value.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = mem::size_of_val(&control) as _;
-    // SAFETY: the message points to a vector and a control buffer that outlive the call; the vector
-    // describes a buffer that is borrowed mutably for its length. Descriptors are not asked for: what a
-    // sender attaches is closed with `MSG_CMSG_CLOEXEC` in the way below.
-    let len = unsafe {
-        libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)
-    };
-    if len < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut user = None;
-    // SAFETY: the message has the control buffer that it was received with.
-    let mut cursor = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    while !cursor.is_null() {
-        // SAFETY: a cursor that is not null points to a whole header in the control buffer, behind which
-        // is what its length and kind say.
-        unsafe {
-            let data = libc::CMSG_DATA(cursor);
-            let len = ((*cursor).cmsg_len as usize)
-                .saturating_sub(data.offset_from_unsigned(cursor.cast()));
-            match ((*cursor).cmsg_level, (*cursor).cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
-                    if len >= mem::size_of::<libc::ucred>() =>
-                {
-                    user = Some(data.cast::<libc::ucred>().read_unaligned().uid);
-                }
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                    for place in 0..len / mem::size_of::<i32>() {
-                        drop(OwnedFd::from_raw_fd(data.cast::<i32>().add(place).read_unaligned()));
-                    }
-                }
-                _ => {}
-            }
-            cursor = libc::CMSG_NXTHDR(&raw const message, cursor);
-        }
-    }
-    let is_whole = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
-    Ok(Passed {
-        len: (len as usize).min(buffer.len()),
-        is_trusted: is_whole && user == Some(effective_user()),
-    })
+/// Returns the user at the other end of a connection of unix sockets, as the kernel knows it: the effective user of
+/// the process that connected, or that listens.
+pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    get(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut peer)?;
+    Ok(peer.uid)
 }
 
 /// Returns the effective user of this process.

@@ -92,6 +92,14 @@ pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// Of `asm-generic/socket.h`.
 const SO_NETNS_COOKIE: i32 = 71;
 
+/// Returns the address that ends the connection of a UDP socket.
+pub(crate) fn no_peer() -> SockAddr {
+    // The family of zeros is AF_UNSPEC.
+    let len = mem::size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    // SAFETY: the storage was zeroed, is longer than that, and zeros are an address without fields.
+    unsafe { SockAddr::new(SockAddrStorage::zeroed(), len) }
+}
+
 /// Returns the address of an interface for a packet socket, for all protocols.
 pub(crate) fn packet_address(index: u32) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();

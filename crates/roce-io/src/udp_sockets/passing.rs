@@ -1,21 +1,24 @@
 //! Datagrams for queue pairs of other processes: the kernel gives each to any of the processes that share
 //! the port, which passes it on to the one that has the queue pair.
 //!
-//! A device has an abstract unix socket for each block of queue pair numbers, named after it, and one while
-//! it takes management datagrams, of which each device gets a copy. The kernel closes them with the process.
-//! Only processes of the same user are heard there.
+//! A device takes connections at an abstract unix socket for each block of queue pair numbers, named after it, and at
+//! one while it takes management datagrams, of which each device gets a copy. The kernel closes them with the
+//! process. Any user can bind such a name, so both ends of a connection ask the kernel for the other's user first.
 
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::fd::{AsFd, AsRawFd},
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
 use roce_wire::Qpn;
-use socket2::{Domain, SockAddr, Type};
 
-use super::{headers, peers::Source};
+use super::{
+    connections::{BACKLOG, Connections, Unsent, address},
+    headers,
+    peers::Source,
+};
 use crate::sys::socket::Socket;
 use crate::{
     Filter, QpnBlocks,
@@ -72,11 +75,17 @@ pub(super) struct Passing {
     /// A source port of the device's engine, which no other engine has.
     engine: u16,
     filter: Filter,
-    /// Made with the device, in its network namespace. The first ones are bound, to one name each.
-    sockets: Vec<Socket>,
-    names: Vec<String>,
-    /// Holds the name that shows other users that the interface's port is taken.
-    claim: Socket,
+    /// Takes connections under the names of this device, one name each.
+    listeners: Vec<(String, Socket)>,
+    connections: Connections,
+    /// What can be read: the listeners under one number, connections of others under their places.
+    any: AnyReadable,
+    /// Places that could be read at the last look and were not read since.
+    ready: u64,
+    /// Connections that others have made; a place is empty once its connection has ended.
+    accepted: Vec<Option<Socket>>,
+    /// The place that is used again next, while all are taken.
+    next: usize,
     /// The kernel's list of unix sockets in the device's network namespace.
     list: Own<File>,
     /// Names of other devices that take management datagrams, and when they were read.
@@ -87,87 +96,91 @@ pub(super) struct Passing {
     untrusted: u64,
 }
 
+/// Connections that others have made, at most.
+const MAX_ACCEPTED: usize = 63;
+/// The listeners' number.
+const LISTENERS: u32 = 63;
+/// Connections that are taken at one look at a listener.
+const MAX_ACCEPTED_AT_ONCE: usize = 16;
+/// Steps of one look for a frame.
+const MAX_STEPS: usize = 128;
+
 impl Passing {
-    /// Makes the sockets, and claims the interface's port for this user.
-    pub(super) fn new(interface: &str, index: u32, engine: u16) -> Result<Self, OpenError> {
+    /// Makes what needs the device's network namespace, which is this thread's.
+    pub(super) fn new(interface: &str, engine: u16) -> Result<Self, OpenError> {
         let failed =
             |step| move |source| OpenError::Os { name: interface.to_owned(), step, source };
-        let user = sys::passing::effective_user();
-        let open = || sys::socket::open(Domain::UNIX, Type::DGRAM, None);
-        let mut sockets = Vec::new();
-        for _ in 0..MAX_BLOCKS {
-            let socket = open().map_err(failed("opening a unix socket"))?;
-            sys::passing::tell_senders(socket.as_fd()).map_err(failed("asking for senders"))?;
-            sockets.push(socket);
-        }
         let list = Own::make(|| File::open("/proc/thread-self/net/unix"))
             .map_err(failed("reading /proc"))?;
-        let claim = open().map_err(failed("opening a unix socket"))?;
-        let mut passing = Self {
-            user,
+        Ok(Self {
+            user: sys::passing::effective_user(),
             engine,
             // Nothing passes before the filter is set.
             filter: Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() },
-            sockets,
-            names: Vec::new(),
-            claim,
+            listeners: Vec::new(),
+            connections: Connections::new().map_err(failed("opening a unix socket"))?,
+            any: AnyReadable::new().map_err(failed("making an epoll descriptor"))?,
+            ready: 0,
+            accepted: Vec::new(),
+            next: 0,
             list,
             management: None,
             buffer: vec![0; PREFIX_LEN + 65_535 + 22],
             passed: 0,
             not_taken: 0,
             untrusted: 0,
-        };
-        passing.claim(interface, index).map_err(failed("claiming the port"))??;
-        Ok(passing)
+        })
     }
 
-    /// Claims the interface's port for this user. The own name comes first, so that of two users that
-    /// claim at once one at least sees the other.
-    fn claim(&mut self, interface: &str, index: u32) -> io::Result<Result<(), OpenError>> {
-        let prefix = format!("roce/udp-user/{index}/");
-        let own = format!("{prefix}{}/", self.user);
-        let number = self.claim.as_raw_fd();
-        self.claim.bind(&address(&format!("{own}{}.{number}", std::process::id()))?)?;
-        let names = self.names(&prefix)?;
-        let Some(other) = names.iter().find(|name| !name.starts_with(&own)) else {
-            return Ok(Ok(()));
-        };
-        let user = other[prefix.len()..].split('/').next().unwrap_or_default().to_owned();
-        Ok(Err(OpenError::OtherUser { name: interface.to_owned(), user }))
-    }
-
-    /// Adds the sockets to what a thread sleeps on, under one number.
+    /// Adds what is passed on to what a thread sleeps on, under a number.
     pub(super) fn watch(&self, any: &AnyReadable, number: u32) -> io::Result<()> {
-        self.sockets.iter().try_for_each(|socket| any.add(socket.as_fd(), number))
+        any.add(self.any.as_fd(), number)
     }
 
     /// Takes the frames of a filter, under the names of its blocks.
     pub(super) fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
         if let QpnBlocks::Only(blocks) = &filter.qpn_blocks {
             for block in blocks {
-                self.bind(block_name(self.user, *block))?;
+                self.listen(block_name(self.user, *block))?;
             }
         }
         if filter.general_services {
-            self.bind(management_name(self.user, self.engine))?;
+            self.listen(management_name(self.user, self.engine))?;
         }
         self.filter = filter.clone();
         Ok(())
     }
 
-    /// Binds a socket to a name, unless one has it or none is left.
-    fn bind(&mut self, name: String) -> io::Result<()> {
-        let Some(socket) = self.sockets.get(self.names.len()) else { return Ok(()) };
-        if self.names.contains(&name) {
+    /// Takes connections under a name, unless the device does so already or has enough names.
+    fn listen(&mut self, name: String) -> io::Result<()> {
+        let has_it = self.listeners.iter().any(|(known, _)| *known == name);
+        if has_it || self.listeners.len() >= MAX_BLOCKS {
             return Ok(());
         }
+        let socket = self.connections.socket()?;
         match socket.bind(&address(&name)?) {
-            Ok(()) => self.names.push(name),
+            Ok(()) => {}
             // The same engine's device on `lo` takes the same.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && self.connections.is_trusted(&name) =>
+            {
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "another user holds the abstract unix socket {name}, by which processes pass on \
+                         datagrams: end its process (ss -xlp), or use another network namespace"
+                    ),
+                ));
+            }
             Err(error) => return Err(error),
         }
+        socket.listen(BACKLOG)?;
+        self.any.add(socket.as_fd(), LISTENERS)?;
+        self.listeners.push((name, socket));
         Ok(())
     }
 
@@ -176,18 +189,11 @@ impl Passing {
         &self.filter
     }
 
-    /// Passes on a frame behind its prefix. What no process takes is dropped. It leaves by the socket that has its
-    /// name for good: the kernel gives one to a socket that tells of senders and sends without, and then
-    /// refuses it that of a block.
+    /// Passes on a frame behind its prefix. What no process takes is dropped.
     pub(super) fn pass(&mut self, destination: Destination, message: &[u8]) {
         match destination {
             Destination::Here | Destination::Nowhere => {}
-            Destination::Block(block) => {
-                let sent = address(&block_name(self.user, block));
-                let sent = sent
-                    .and_then(|to| self.claim.send_to_with_flags(message, &to, libc::MSG_DONTWAIT));
-                self.count(sent.is_ok());
-            }
+            Destination::Block(block) => self.send(&block_name(self.user, block), message),
             Destination::Management { .. } => {
                 let now = Instant::now();
                 let kept = self.management.take();
@@ -195,13 +201,18 @@ impl Passing {
                     .filter(|(read_at, _)| now.duration_since(*read_at) < NAMES_KEPT)
                     .unwrap_or_else(|| (now, self.others_for_management()));
                 for name in &names {
-                    let sent = address(name).and_then(|to| {
-                        self.claim.send_to_with_flags(message, &to, libc::MSG_DONTWAIT)
-                    });
-                    self.count(sent.is_ok());
+                    self.send(name, message);
                 }
                 self.management = Some((read_at, names));
             }
+        }
+    }
+
+    fn send(&mut self, name: &str, message: &[u8]) {
+        match self.connections.send(name, message) {
+            Ok(()) => self.passed += 1,
+            Err(Unsent::NotOurs) => self.untrusted += 1,
+            Err(Unsent::NotTaken) => self.not_taken += 1,
         }
     }
 
@@ -213,24 +224,70 @@ impl Passing {
         names
     }
 
-    fn count(&mut self, is_taken: bool) {
-        *if is_taken { &mut self.passed } else { &mut self.not_taken } += 1;
+    /// Takes the connections that wait and are of this user.
+    fn accept(&mut self) {
+        for (_, listener) in &self.listeners {
+            for _ in 0..MAX_ACCEPTED_AT_ONCE {
+                let accepted = Own::make(|| listener.accept().map(|(socket, _)| socket));
+                let Ok(socket) = accepted else { break };
+                if sys::passing::peer_user(socket.as_fd()).ok() != Some(self.user)
+                    || socket.set_nonblocking(true).is_err()
+                {
+                    self.untrusted += 1;
+                    continue;
+                }
+                let empty = self.accepted.iter().position(Option::is_none);
+                let place = empty.unwrap_or_else(|| match self.accepted.len() {
+                    MAX_ACCEPTED => {
+                        self.next = (self.next + 1) % MAX_ACCEPTED;
+                        self.next
+                    }
+                    len => {
+                        self.accepted.push(None);
+                        len
+                    }
+                });
+                if let Some(old) = self.accepted[place].take() {
+                    // Its process connects again.
+                    let _removed = self.any.remove(old.as_fd());
+                }
+                if self.any.add(socket.as_fd(), place as u32).is_ok() {
+                    self.accepted[place] = Some(socket);
+                }
+            }
+        }
     }
 
     /// Receives a frame that another process has passed on. One that this device does not take is dropped.
     pub(super) fn receive(&mut self) -> io::Result<Option<PassedFrame<'_>>> {
-        let bound = self.names.len();
-        for socket in &self.sockets[..bound] {
-            let passed = match sys::passing::receive(socket.as_fd(), &mut self.buffer) {
-                Ok(passed) if passed.is_trusted && passed.len > PREFIX_LEN => passed,
-                Ok(_) => {
-                    self.untrusted += 1;
+        for _ in 0..MAX_STEPS {
+            if self.ready == 0 {
+                self.ready = match self.any.readable() {
+                    Err(error) if is_nothing(&error) => 0,
+                    other => other?,
+                };
+                if self.ready == 0 {
+                    return Ok(None);
+                }
+            }
+            let number = self.ready.trailing_zeros();
+            self.ready &= self.ready - 1;
+            if number == LISTENERS {
+                self.accept();
+                continue;
+            }
+            let Some(place) = self.accepted.get_mut(number as usize) else { continue };
+            let Some(socket) = place else { continue };
+            let len = match (&**socket).read(&mut self.buffer) {
+                Err(error) if is_nothing(&error) => continue,
+                Ok(0) | Err(_) => {
+                    let _removed = self.any.remove(socket.as_fd());
+                    *place = None;
                     continue;
                 }
-                Err(error) if is_nothing(&error) => continue,
-                Err(error) => return Err(error),
+                Ok(len) => len,
             };
-            let frame = &self.buffer[PREFIX_LEN..passed.len];
+            let frame = self.buffer[..len].get(PREFIX_LEN..).unwrap_or_default();
             let headers = headers::read(frame);
             let destination = headers.map_or(Destination::Nowhere, |headers| {
                 destination(&self.filter, &frame[headers.payload_at..])
@@ -239,7 +296,7 @@ impl Passing {
                 self.not_taken += 1;
                 continue;
             }
-            let (prefix, bytes) = self.buffer[..passed.len].split_at_mut(PREFIX_LEN);
+            let (prefix, bytes) = self.buffer[..len].split_at_mut(PREFIX_LEN);
             let segment_len = usize::from(u16::from_le_bytes([prefix[0], prefix[1]]));
             return Ok(Some(PassedFrame {
                 bytes,
@@ -303,8 +360,4 @@ fn management_name(user: u32, engine: u16) -> String {
 
 fn management_prefix(user: u32) -> String {
     format!("roce/udp/{user}/management/")
-}
-
-fn address(name: &str) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0{name}"))
 }

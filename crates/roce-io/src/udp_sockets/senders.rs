@@ -112,8 +112,7 @@ pub(super) fn bind_to(address: SocketAddr, interface: Option<&str>) -> io::Resul
     }
     if let Some(interface) = interface {
         socket.bind_device(Some(interface.as_bytes()))?;
-        // Beside reservations of packet sockets; and with processes of this user.
-        socket.set_reuse_address(true)?;
+        // With processes of this user alone; SO_REUSEADDR would share it with all.
         socket.set_reuse_port(true)?;
         let fd = socket.as_fd();
         sys::socket::set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;

@@ -1,6 +1,7 @@
 //! Opens the sockets of a device, and makes its engines.
 
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use roce_engine::EngineParts;
 use roce_io::{
@@ -45,6 +46,7 @@ pub(super) fn open_driver(
         Backend::Udp => None,
         _ => Some(PortReservation::bind(&PortReservationConfig {
             whole_trains: carries_trains(&found, backend),
+            trusts_others: config.trusts_port_holder,
             ..PortReservationConfig::default()
         })?),
     };
@@ -65,7 +67,7 @@ pub(super) fn open_driver(
         observer,
         backend,
         backend_refusal,
-        _port_holder: port_reservation,
+        port_holder: port_reservation.map(|it| Arc::new(Mutex::new(it))),
     };
     Driver::new(engine, port, device, limit, opener)
 }

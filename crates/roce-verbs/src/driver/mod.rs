@@ -58,6 +58,7 @@
 //! Another thread (`monitor.rs`) asks the kernel about routes, neighbours and the interface, so that
 //! no thread waits for an answer under the engine's lock.
 
+mod awaited_port;
 mod blocking;
 mod caller_run;
 mod common;
@@ -131,7 +132,7 @@ impl Driver {
         let common = Common::new(port, device.config.spin)?;
         let shards = Arc::new(Shards::new(engine, common, limit, device.config.thread)?);
         // Started by this thread, which is in the network namespace of the device.
-        let monitor = Monitor::start(&shards, opener)?;
+        let monitor = Monitor::start(&shards, opener, device.port_holder.clone())?;
         shards.start_first()?;
         let file = device.config.counter_file.clone();
         let publisher = file.and_then(|file| CounterPublisher::start_if_possible(&shards, &file));

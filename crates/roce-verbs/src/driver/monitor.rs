@@ -11,7 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use roce_engine::{
     Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError, StrayDatagram,
 };
 use roce_io::process::Own;
-use roce_io::{MulticastMembership, MulticastMemberships};
+use roce_io::{MulticastMembership, MulticastMemberships, PortReservation};
 use roce_transport::{Instant, PathHandle};
 use roce_wire::OuterHeaders;
 
+use super::awaited_port::AwaitedPort;
 use super::shards::{EngineOpener, Shards};
 use super::sleep::sleep;
 use crate::background_thread::set_up_background_thread;
@@ -178,11 +179,17 @@ struct Worker {
     memberships: MulticastMemberships,
     /// As in [`Monitor`].
     strays_waiting: Arc<AtomicUsize>,
+    awaited_port: AwaitedPort,
 }
 
 impl Monitor {
-    /// Starts the thread in this thread's network namespace.
-    pub(super) fn start(shards: &Arc<Shards>, opener: EngineOpener) -> Result<Self, Error> {
+    /// Starts the thread in this thread's network namespace. It takes the UDP port as soon as the user that
+    /// has it has closed it.
+    pub(super) fn start(
+        shards: &Arc<Shards>,
+        opener: EngineOpener,
+        port_holder: Option<Arc<Mutex<PortReservation>>>,
+    ) -> Result<Self, Error> {
         let port = &shards.common.port;
         let (sender, inbox) = mpsc::channel();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
@@ -206,6 +213,7 @@ impl Monitor {
             strays: Strays::default(),
             memberships: MulticastMemberships::new(port.index()),
             strays_waiting: Arc::clone(&strays),
+            awaited_port: AwaitedPort::of(port_holder),
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
@@ -336,6 +344,7 @@ impl Worker {
             );
             self.store_outcomes();
             self.expire();
+            self.awaited_port.run(self.shards.common.now(), self.shards.common.port.name());
             self.sleep_until_event();
         }
     }
@@ -344,7 +353,7 @@ impl Worker {
     fn sleep_until_event(&self) {
         let refresh = self.changes.any().then_some(self.next_refresh);
         let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
-        let timers = [refresh, self.resolver.poll_timeout(), expiry];
+        let timers = [refresh, self.resolver.poll_timeout(), expiry, self.awaited_port.next_look()];
         let at = timers.into_iter().flatten().min();
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
         if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {

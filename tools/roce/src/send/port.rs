@@ -36,7 +36,11 @@ impl Port {
         let reservation = match PortReservation::bind(&config) {
             Ok(reservation) => Some(reservation),
             // The port is taken, so the kernel answers nothing either.
-            Err(PortError::KernelRxe { .. } | PortError::OtherProgram { .. }) => None,
+            Err(
+                PortError::KernelRxe { .. }
+                | PortError::OtherProgram { .. }
+                | PortError::OtherUser { .. },
+            ) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(Self { device, name: interface.name.clone(), _reservation: reservation })
