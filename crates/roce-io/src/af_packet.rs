@@ -63,11 +63,24 @@ pub struct AfPacket {
 }
 
 impl AfPacket {
-    /// Opens an interface of this thread's network namespace.
+    /// Opens an interface of this thread's network namespace. Where the process may not lock the memory of a ring, as
+    /// all that it maps is locked (`mlockall`), frames are received by [`ReceiveMode::Mmsg`].
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &AfPacketConfig) -> Result<Self, OpenError> {
+        match Self::open_as(config) {
+            Err(OpenError::Os { step: CREATING_RING, source, .. })
+                if source.raw_os_error() == Some(libc::EAGAIN) =>
+            {
+                let receive = ReceiveMode::Mmsg { batch: BATCH_WITHOUT_RING };
+                Self::open_as(&AfPacketConfig { receive, ..config.clone() })
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_as(config: &AfPacketConfig) -> Result<Self, OpenError> {
         config.check()?;
         let interface = find_interface(&config.interface)?;
         let failed = |step| {
@@ -112,7 +125,7 @@ impl AfPacket {
                 .map_err(failed("making the interface promiscuous"))?;
         }
         let receiver = Receiver::new(socket.as_fd(), config.receive, config.max_receive_len)
-            .map_err(failed("creating the receive ring"))?;
+            .map_err(failed(CREATING_RING))?;
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
@@ -234,6 +247,10 @@ impl FrameDevice for AfPacket {
     }
 }
 
+/// The step that fails if the process may not lock the memory of a ring.
+const CREATING_RING: &str = "creating the receive ring";
+/// Frames that are received by one call where there is no ring.
+const BATCH_WITHOUT_RING: usize = 16;
 /// Empty receives from one check of the socket for an error to the next.
 const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 512;
 

@@ -5,6 +5,8 @@
 #include <rdma/rdma_cma.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +145,26 @@ void stray(void)
 	expect_success_of(other);
 }
 
+static void become_another(void)
+{
+	CHECK_EQ(setgroups(0, NULL), 0);
+	CHECK_EQ(setgid(65534), 0);
+	CHECK_EQ(setuid(65534), 0);
+}
+
+/* A process that locks all memory that it maps, beyond what its user may lock. */
+void locked_memory(void)
+{
+	struct rlimit limit = {8 << 20, 8 << 20};
+	CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	become_another();
+	/* The memory of the region is mapped before. */
+	CHECK_EQ(mlockall(MCL_FUTURE), 0);
+	struct ibv_context *context = open_device();
+	CHECK_EQ(ibv_close_device(context), 0);
+	use_own_device(1);
+}
+
 /* Accepts one connection, and waits for its end. */
 static void serve(int port, int ready)
 {
@@ -168,13 +190,6 @@ static void serve(int port, int ready)
 	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
 	CHECK_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
 	CHECK_EQ(rdma_ack_cm_event(event), 0);
-}
-
-static void become_another(void)
-{
-	CHECK_EQ(setgroups(0, NULL), 0);
-	CHECK_EQ(setgid(65534), 0);
-	CHECK_EQ(setuid(65534), 0);
 }
 
 /* As daemons do: a process of root's gives up its user before it opens a device. It reaches one that has not,

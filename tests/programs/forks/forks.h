@@ -47,6 +47,7 @@ void own_device(void);
 void closed_descriptors(void);
 void closed_while_open(void);
 void one_thread(void);
+void locked_memory(void);
 void stray(void);
 void other_user(void);
 

@@ -169,6 +169,7 @@ static void run_table(unsigned count, unsigned seed)
 static const struct scenario scenarios[] = {
 	{"closed-descriptors", closed_descriptors},
 	{"closed-while-open", closed_while_open},
+	{"locked-memory", locked_memory},
 	{"one-thread", one_thread},
 	{"other-user", other_user},
 	{"own-device", own_device},
