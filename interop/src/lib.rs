@@ -7,6 +7,7 @@
 //! RDMA programs on our libibverbs instead of agents.
 
 mod agent;
+pub mod call_sequences;
 pub mod cases;
 pub mod connection;
 pub mod dropin;

@@ -26,6 +26,22 @@ pub(crate) fn run(architecture: &str, arguments: &[OsString]) -> Result<()> {
     if status.success() { Ok(()) } else { Err("not every case passed".into()) }
 }
 
+/// Compares sequences of calls on rxe and on ours.
+///
+/// # Errors
+/// When a difference has no row, or the machine cannot have a guest.
+pub(crate) fn sequences(arguments: &[OsString]) -> Result<()> {
+    host::install_guest_tools(Architecture::X86_64)?;
+    host::check_tap_access()?;
+    if !workspace::build_for_tests().status()?.success() {
+        return Err("the programs do not compile".into());
+    }
+    let mut command = Command::new(workspace::target().join("debug/call_sequences"));
+    command.arg("--target").arg(workspace::target()).args(arguments);
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { Err("not every difference is allowed".into()) }
+}
+
 /// The matrix as a stage; the log holds the table.
 ///
 /// # Errors

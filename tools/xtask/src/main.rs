@@ -68,6 +68,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Execute sequences of calls on the kernel's rdma_rxe in a guest and on our libraries, and compare them.
+    #[command(disable_help_flag = true)]
+    Sequences {
+        /// Passed on: `--count N`, `--show SEED`, ... (`--help` lists them).
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Run unmodified RDMA programs on our libibverbs and print which work; installs them.
     Dropin {
         /// Run programs of Debian 12, 13 and sid, with the librdmacm of each, in roots made for that (as
@@ -134,6 +141,7 @@ fn main() -> ExitCode {
         Command::Layers(options) => layers::run(&options),
         Command::Rules(options) => rules::run(&options),
         Command::Interop { architecture, arguments } => interop::run(&architecture, &arguments),
+        Command::Sequences { arguments } => interop::sequences(&arguments),
         Command::Dropin { releases, suite, arguments } => dropin::run(releases, suite, &arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),

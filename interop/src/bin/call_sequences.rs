@@ -1,0 +1,201 @@
+//! `call_sequences`: executes sequences of calls on rxe in a guest and on our libraries, and prints their
+//! differences. One that no row of the table allows ends it with 1.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use roce_guest::{Image, Kernel};
+use roce_interop::call_sequences::{self as sequences, Allowed, Batch, Ending, Sequence, Summary};
+use roce_interop::{Testbed, World};
+
+/// Execute sequences of calls on the kernel's rdma_rxe in a guest and on this stack, and compare them.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask sequences")]
+struct Arguments {
+    /// Seed of the first sequence.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Number of sequences.
+    #[arg(long, default_value_t = 5000)]
+    count: u64,
+    /// Calls of each sequence.
+    #[arg(long, default_value_t = 30)]
+    calls: u32,
+    /// Sequences that are executed at a time.
+    #[arg(long, default_value_t = 4)]
+    processes: u32,
+    /// Sequences between two looks at the guest.
+    #[arg(long, default_value_t = 200)]
+    batch: u64,
+    /// Print both sides of this seed, and compare it alone; may be given several times.
+    #[arg(long)]
+    show: Vec<u64>,
+    /// Compare the files that programs read, too.
+    #[arg(long)]
+    files: bool,
+    /// Suite of the Debian archive whose newest kernel the guest boots.
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Folder in which the guest is built or was.
+    #[arg(long, default_value = "target")]
+    target: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("call_sequences: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Arguments {
+    /// Returns what is executed together, one after the other.
+    fn batches(&self) -> Vec<Batch> {
+        let batch = |first, count| {
+            let Self { calls, processes, .. } = *self;
+            Batch { first, count, calls, processes }
+        };
+        if !self.show.is_empty() {
+            return self.show.iter().map(|seed| batch(*seed, 1)).collect();
+        }
+        let end = self.first + self.count;
+        let starts = (self.first..end).step_by(self.batch.max(1) as usize);
+        starts.map(|first| batch(first, self.batch.min(end - first))).collect()
+    }
+}
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Returns true if every difference is allowed.
+fn run(arguments: &Arguments) -> Result<bool> {
+    let kernel = match &arguments.kernel {
+        Some(suite) => Kernel::of_suite(suite).ok_or_else(|| format!("{suite:?} is no suite"))?,
+        None => Kernel::from_environment(),
+    };
+    let image = World::image_with(&arguments.target, roce_guest::Architecture::X86_64, &kernel)?;
+    eprintln!("the guest boots Linux {}", image.kernel_release());
+    roce_netns::enter_user_namespace_if_needed()?;
+    let program = sequences::prepare(&image)?;
+    let allowed = Allowed::read()?;
+    let coverage = sequences::coverage::coverage(&image, &allowed, &sequences::calls(&program)?)?;
+    let mut summary = Summary::default();
+    let mut world = boot(&image)?;
+    let files = if arguments.files || arguments.show.is_empty() {
+        sequences::compare_files(&allowed, &world, &program)?
+    } else {
+        Vec::new()
+    };
+    for batch in arguments.batches() {
+        let ours = sequences::on_ours(&program, batch)?;
+        let rxe = on_rxe(&image, &program, &mut world, batch, &allowed, &mut summary)?;
+        if !arguments.show.is_empty() {
+            show(&rxe, &ours);
+        }
+        summary.add(&allowed, &rxe, &ours);
+        let Summary { compared, calls, cut, found, crashes, .. } = &summary;
+        let (found, crashes) = (found.len(), crashes.len());
+        eprintln!(
+            "{compared} compared, {calls} calls, {cut} cut, {found} different, {crashes} crashes"
+        );
+    }
+    print(&summary, &allowed);
+    println!("{} functions are called; not called:", coverage.called.len());
+    for (function, reason) in &coverage.absent {
+        println!("  {function}: {reason}");
+    }
+    for function in &coverage.unexplained {
+        println!("  {function}");
+    }
+    for difference in &files {
+        println!("{difference}");
+    }
+    let _ended = world.guest.power_off(); // it may have crashed
+    Ok(summary.found.is_empty() && files.is_empty())
+}
+
+/// Boots a guest whose link has the MTU of our private hosts.
+fn boot(image: &Image) -> Result<World> {
+    let world = World::boot(image)?;
+    world.set_path_mtu(4096)?;
+    Ok(world)
+}
+
+/// Executes a batch in the guest; boots another one behind a sequence that ended or stopped it.
+fn on_rxe(
+    image: &Image,
+    program: &Path,
+    world: &mut World,
+    batch: Batch,
+    allowed: &Allowed,
+    summary: &mut Summary,
+) -> Result<Vec<Sequence>> {
+    let end = batch.first + batch.count;
+    let mut done: BTreeMap<u64, Sequence> = BTreeMap::new();
+    let mut left_out: BTreeSet<u64> = allowed.crashes.iter().map(|crash| crash.seed).collect();
+    // Alone, behind a crash, so that the next one shows which sequence it was.
+    let mut alone = 0;
+    loop {
+        let is_open = |seed: &u64| !done.contains_key(seed) && !left_out.contains(seed);
+        let Some(first) = (batch.first..end).find(is_open) else { break };
+        let mut count = (first..end).take_while(is_open).count() as u64;
+        let mut processes = batch.processes;
+        if alone > 0 {
+            (count, processes) = (count.min(alone), 1);
+            alone -= count;
+        }
+        let part = Batch { first, count, processes, ..batch };
+        let (sequences, error) = sequences::on_rxe(world, program, part)?;
+        for sequence in sequences.into_iter().filter(|it| it.ending != Ending::Cut) {
+            done.insert(sequence.seed, sequence);
+        }
+        let Some(error) = error else { continue };
+        if processes == 1 {
+            let at = (first..first + count).find(|seed| !done.contains_key(seed)).unwrap_or(first);
+            summary.crashes.push((at, error.to_string()));
+            left_out.insert(at);
+        }
+        alone = 2 * u64::from(batch.processes);
+        *world = boot(image)?;
+    }
+    Ok(done.into_values().collect())
+}
+
+fn show(rxe: &[Sequence], ours: &[Sequence]) {
+    for (name, sequences) in [("rxe", rxe), ("ours", ours)] {
+        for step in sequences.iter().flat_map(|it| &it.steps) {
+            println!("{name:5} {}", step.line);
+            for line in &step.effect_lines {
+                println!("{name:5}     {line}");
+            }
+        }
+    }
+}
+
+/// Prints the differences by kind, the commonest first.
+fn print(summary: &Summary, allowed: &Allowed) {
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for found in &summary.found {
+        let it = &found.difference;
+        let kind = format!("{} {}: {:.200} | {:.200}", it.call, it.field, it.rxe, it.ours);
+        let example = || format!("seed {}: {}", found.seed, it.line);
+        kinds.entry(kind).or_insert_with(|| (0, example())).0 += 1;
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    for (kind, (count, example)) in kinds {
+        println!("{count:5} {kind}\n      {example}");
+    }
+    for (seed, how) in &summary.crashes {
+        println!("rxe crashes at {seed}: {how}");
+    }
+    for (row, used) in allowed.rows.iter().zip(&summary.used) {
+        println!("allowed {used:6} times: {} {}: {}", row.call, row.field, row.reason);
+    }
+}

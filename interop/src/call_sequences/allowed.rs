@@ -1,0 +1,138 @@
+//! The table of differences that are meant to be.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::Fault;
+
+/// The rows of `allowed.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allowed {
+    /// Differences, each with its reason.
+    #[serde(default, rename = "allowed")]
+    pub rows: Vec<Row>,
+    /// Sequences that end or stop rxe's kernel, which are not run.
+    #[serde(default, rename = "crash")]
+    pub crashes: Vec<Crash>,
+    /// Functions that no sequence calls.
+    #[serde(default, rename = "absent")]
+    pub absent: Vec<Absent>,
+}
+
+/// A difference that is meant to be.
+///
+/// In texts `*` stands for any characters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The function.
+    pub call: String,
+    /// The result or effect.
+    pub field: String,
+    /// What rxe has; anything if it is not given.
+    #[serde(default = "anything")]
+    pub rxe: String,
+    /// What ours has; anything if it is not given.
+    #[serde(default = "anything")]
+    pub ours: String,
+    /// Words that the call's line on rxe has, too.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// Later states differ, so that the comparison ends here.
+    #[serde(default)]
+    pub ends: bool,
+    /// Why ours is meant to differ: which card, manual page or specification sides with it.
+    pub reason: String,
+}
+
+/// A sequence that ends or stops rxe's kernel.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crash {
+    /// The seed.
+    pub seed: u64,
+    /// The kernel's trace in few words.
+    pub trace: String,
+}
+
+/// A function that no sequence calls.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Absent {
+    /// The function, in which `*` stands for any characters.
+    pub call: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A difference that was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The function.
+    pub call: &'a str,
+    /// The call's line on rxe.
+    pub line: &'a str,
+    /// The result or effect.
+    pub field: &'a str,
+    /// What rxe has.
+    pub rxe: &'a str,
+    /// What ours has.
+    pub ours: &'a str,
+}
+
+impl Allowed {
+    /// Reads the table of this workspace.
+    ///
+    /// # Errors
+    /// When it cannot be read, with the line that is wrong.
+    pub fn read() -> Result<Self, Fault> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("call_sequences/allowed.toml");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Fault::Wrong(format!("{}: {error}", path.display())))?;
+        toml::from_str(&text).map_err(|error| Fault::Wrong(format!("{}: {error}", path.display())))
+    }
+
+    /// Returns the number of the first row that allows a difference.
+    pub fn row(&self, place: Place<'_>) -> Option<usize> {
+        self.rows.iter().position(|row| {
+            matches(&row.call, place.call)
+                && matches(&row.field, place.field)
+                && matches(&row.rxe, place.rxe)
+                && matches(&row.ours, place.ours)
+                && row.with.iter().all(|word| place.line.split(' ').any(|it| matches(word, it)))
+        })
+    }
+}
+
+fn anything() -> String {
+    "*".to_owned()
+}
+
+/// Returns true if a text is what a pattern says, in which `*` stands for any characters.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == text };
+    let Some(rest) = text.strip_prefix(head) else { return false };
+    (0..=rest.len()).any(|at| rest.is_char_boundary(at) && matches(tail, &rest[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        assert!(
+            matches("a*c", "abbc") && matches("*", "") && matches("a*", "a") && matches("x", "x")
+        );
+        assert!(!matches("a*c", "abcd") && !matches("x", "xy") && !matches("", "x"));
+    }
+
+    #[test]
+    fn every_row_of_the_table_has_a_reason() {
+        let allowed = Allowed::read().unwrap();
+        assert!(allowed.rows.iter().all(|row| row.reason.len() > 20), "a reason is a sentence");
+        assert!(allowed.absent.iter().all(|it| it.reason.len() > 10));
+    }
+}

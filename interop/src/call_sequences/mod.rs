@@ -1,0 +1,97 @@
+//! Sequences of calls from a seed, on the kernel's rxe in a guest and on our libraries, and their differences.
+//!
+//! `interop/call_sequences` is the program that executes them; it is the same on both sides. What it prints
+//! is [`Sequence`]s, which [`difference`](comparison::difference) compares. A difference is allowed if a row of
+//! `interop/call_sequences/allowed.toml` has its reason.
+
+pub mod allowed;
+pub mod comparison;
+pub mod coverage;
+mod output;
+mod places;
+
+pub use allowed::Allowed;
+pub use output::{Ending, Sequence, Step};
+pub use places::{Batch, calls, on_ours, on_rxe, our_files, prepare, rxe_files};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::allowed::Place;
+use crate::{Fault, World};
+
+/// A difference that no row allows, and where it was seen.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The seed of the sequence.
+    pub seed: u64,
+    /// What differs.
+    pub difference: comparison::Difference,
+}
+
+/// What comparing a batch of sequences has shown.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Sequences that were compared.
+    pub compared: u64,
+    /// Calls whose results were compared.
+    pub calls: u64,
+    /// Sequences whose comparison ended early at an allowed difference of state.
+    pub cut: u64,
+    /// Differences that no row allows, at most one for each sequence.
+    pub found: Vec<Found>,
+    /// Sequences that ended or stopped rxe's kernel or process, and how.
+    pub crashes: Vec<(u64, String)>,
+    /// How often each row was used.
+    pub used: Vec<u64>,
+}
+
+impl Summary {
+    /// Compares the sequences of a batch that both sides have printed.
+    pub fn add(&mut self, allowed: &Allowed, rxe: &[Sequence], ours: &[Sequence]) {
+        self.used.resize(allowed.rows.len(), 0);
+        for theirs in rxe {
+            let Some(our) = ours.iter().find(|it| it.seed == theirs.seed) else { continue };
+            if matches!(theirs.ending, Ending::Hung | Ending::Stuck)
+                && !matches!(our.ending, Ending::Hung)
+            {
+                self.crashes.push((theirs.seed, theirs.last_line()));
+                continue;
+            }
+            self.compared += 1;
+            let outcome = comparison::difference(allowed, theirs, our, &mut self.used);
+            self.calls += outcome.calls;
+            self.cut += u64::from(outcome.is_cut);
+            if let Some(difference) = outcome.difference {
+                self.found.push(Found { seed: theirs.seed, difference });
+            }
+        }
+    }
+}
+
+/// Compares the files that programs read below `/sys`, and returns the differences that no row allows.
+///
+/// # Errors
+/// When one side cannot be asked.
+pub fn compare_files(
+    allowed: &Allowed,
+    world: &World,
+    program: &std::path::Path,
+) -> Result<Vec<String>, Fault> {
+    let files = |text: &str| -> BTreeMap<String, String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("file "));
+        let pairs = lines.map(|line| line.split_once(' ').unwrap_or((line, "")));
+        pairs.map(|(name, content)| (name.to_owned(), content.to_owned())).collect()
+    };
+    let (rxe, ours) = (files(&rxe_files(world, program)?), files(&our_files(program)?));
+    let names: BTreeSet<&String> = rxe.keys().chain(ours.keys()).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let value = |of: &BTreeMap<String, String>| of.get(name).cloned().unwrap_or_default();
+        let (theirs, our) = (value(&rxe), value(&ours));
+        let place = Place { call: "file", line: "", field: name, rxe: &theirs, ours: &our };
+        if theirs != our && allowed.row(place).is_none() {
+            found.push(format!("file {name}: {theirs:?} with rxe, {our:?} with ours"));
+        }
+    }
+    Ok(found)
+}
