@@ -13,30 +13,30 @@ use crate::device_list::ListedDevice;
 /// # Errors
 /// What is wrong with the environment, as text.
 pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
-    let faults = match std::env::var(environment::FAULTS) {
-        Ok(text) => {
+    let faults = match environment::faults()? {
+        Some(text) => {
             let faults: FaultConfig =
                 text.parse().map_err(|error| format!("{}: {error}", environment::FAULTS))?;
-            let log = std::env::var_os(environment::FAULT_LOG).map(PathBuf::from);
+            let log = environment::var_os(environment::FAULT_LOG).map(PathBuf::from);
             Some(FaultConfig { log, ..faults })
         }
-        Err(_) => None,
+        None => None,
     };
-    let congestion = match std::env::var(environment::CC) {
-        Ok(text) => text.parse().map_err(|error| format!("{}: {error}", environment::CC))?,
-        Err(_) => CongestionConfig::default(),
+    let congestion = match environment::var(environment::CC) {
+        Some(text) => text.parse().map_err(|error| format!("{}: {error}", environment::CC))?,
+        None => CongestionConfig::default(),
     };
-    let link_rate = match std::env::var(environment::LINK_RATE) {
-        Ok(text) => {
+    let link_rate = match environment::var(environment::LINK_RATE) {
+        Some(text) => {
             let rate = text.parse().map_err(|_| {
                 format!("{}: {text:?} is not a number of bits per second", environment::LINK_RATE)
             })?;
             Some(rate)
         }
-        Err(_) => None,
+        None => None,
     };
     let shards = environment::shards()?;
-    let capture = std::env::var_os(environment::PCAP).map(PathBuf::from);
+    let capture = environment::var_os(environment::PCAP).map(PathBuf::from);
     let counter_file = environment::counter_file(device.name());
     let connection_file = environment::connection_file(device.name());
     Ok(DeviceConfig {
@@ -57,6 +57,18 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         link_rate,
         shards,
         queue_rule: environment::queue_rule()?,
+        may_be_down: true,
         ..DeviceConfig::default()
     })
 }
+
+extern "C" fn keep() {
+    environment::keep();
+}
+
+/// Run by the loader, before the program can change its environment.
+#[cfg(not(test))]
+#[used]
+// SAFETY: a pointer to a function without parameters, as the section has them.
+#[unsafe(link_section = ".init_array")]
+static KEEP: extern "C" fn() = keep;

@@ -83,7 +83,7 @@ impl ListedDevice {
         if let Some(known) = Self::found().find(is_it) {
             return Ok(known);
         }
-        let names = std::env::var(environment::DEVICES).ok();
+        let names = environment::var(environment::DEVICES);
         let names: DeviceNames = names.and_then(|text| text.parse().ok()).unwrap_or_default();
         let listed = NamedDevice::list(&names)?.into_iter().map(Self::of).find(is_it);
         listed.ok_or_else(|| Error::System(std::io::ErrorKind::NotFound.into()))
@@ -181,12 +181,12 @@ pub(crate) extern "C" fn get(count: Option<&mut c_int>) -> *mut *mut ibv_device 
 
 /// Returns the devices of this network namespace, or an `errno` value.
 fn list() -> Result<Vec<&'static ListedDevice>, c_int> {
-    let names = match std::env::var(environment::DEVICES) {
-        Ok(text) => text.parse().map_err(|error| {
+    let names = match environment::var(environment::DEVICES) {
+        Some(text) => text.parse().map_err(|error| {
             message::say_once(&format_args!("{}: {error}", environment::DEVICES));
             EINVAL
         })?,
-        Err(_) => DeviceNames::default(),
+        None => DeviceNames::default(),
     };
     let found = NamedDevice::list(&names).map_err(|error| {
         message::say_once(&error);

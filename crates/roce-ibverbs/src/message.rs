@@ -34,7 +34,7 @@ pub(crate) fn start_log() {
     if IS_STARTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let level = std::env::var(environment::LOG).ok().and_then(|level| level.parse().ok());
+    let level = environment::var(environment::LOG).and_then(|level| level.parse().ok());
     // The log is the library's own, so no other subscriber can be there.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level.unwrap_or(LevelFilter::WARN))

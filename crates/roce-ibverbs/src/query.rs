@@ -32,7 +32,7 @@ const VENDOR_ID: u32 = 0x72_6f63;
 /// Objects of a kind that a device may have: what programs ask for less of, not a limit of ours.
 const MANY: c_int = 1 << 16;
 /// Rows of the GID table: an index is a byte.
-const GID_TABLE_LEN: c_int = 255;
+const GID_TABLE_LEN: c_int = roce_verbs::GID_TABLE_LEN as c_int;
 /// The only partition key: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
 const PHYS_STATE_DISABLED: u8 = 3;

@@ -26,7 +26,7 @@ use crate::{
     error::OpenError,
     filter, given_sockets,
     interface_errors::{explain, explain_refusal},
-    interfaces::find_interface,
+    interfaces::{find_interface, find_known},
     sys,
     vnet_hdr::MAX_FRAME_LEN,
 };
@@ -82,7 +82,8 @@ impl AfPacket {
 
     fn open_as(config: &AfPacketConfig) -> Result<Self, OpenError> {
         config.check()?;
-        let interface = find_interface(&config.interface)?;
+        let find = if config.may_be_down { find_known } else { find_interface };
+        let interface = find(&config.interface)?;
         let failed = |step| {
             let name = interface.name.clone();
             move |source| OpenError::Os { name, step, source }

@@ -134,8 +134,8 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }
 
-/// Returns an interface of this thread's network namespace that can be opened.
-pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
+/// Returns an Ethernet interface of this thread's network namespace, which may be down.
+pub(crate) fn find_known(name: &str) -> Result<InterfaceInfo, OpenError> {
     let all = interfaces().map_err(|source| OpenError::Os {
         name: name.to_owned(),
         step: "listing interfaces",
@@ -148,10 +148,16 @@ pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     if !found.flags.ethernet {
         return Err(OpenError::NotEthernet { name: name.to_owned() });
     }
+    Ok(found.clone())
+}
+
+/// Returns an interface of this thread's network namespace that can carry packets now.
+pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
+    let found = find_known(name)?;
     if !found.flags.up {
         return Err(OpenError::InterfaceDown { name: name.to_owned() });
     }
-    Ok(found.clone())
+    Ok(found)
 }
 
 fn describe(

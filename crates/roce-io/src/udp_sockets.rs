@@ -33,7 +33,7 @@ use crate::{
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::{OpenError, PortError},
     interface_errors::{explain, explain_refusal},
-    interfaces::find_interface,
+    interfaces::{find_interface, find_known},
     port_reservation::{PortReservation, PortReservationConfig, explain_taken},
     sys::{
         passing::AnyReadable,
@@ -94,6 +94,8 @@ pub struct UdpSocketsConfig {
     /// Bytes of socket receive buffer to request. The system's limit (`net.core.rmem_max`) silently
     /// reduces it. Default 16 MiB.
     pub receive_buffer_len: usize,
+    /// Open the interface also while it is down: it carries packets as soon as it is up. Default false.
+    pub may_be_down: bool,
 }
 
 impl UdpSocketsConfig {
@@ -104,6 +106,7 @@ impl UdpSocketsConfig {
             gso: GsoMode::Auto,
             other_identifications: OtherIdentifications::default(),
             receive_buffer_len: 16 << 20,
+            may_be_down: false,
         }
     }
 }
@@ -123,7 +126,8 @@ impl UdpSockets {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &UdpSocketsConfig, senders: &UdpSenders) -> Result<Self, OpenError> {
-        let interface = find_interface(&config.interface)?;
+        let find = if config.may_be_down { find_known } else { find_interface };
+        let interface = find(&config.interface)?;
         let failed = |step| {
             let name = interface.name.clone();
             move |source| OpenError::Os { name, step, source }

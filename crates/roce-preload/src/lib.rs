@@ -9,8 +9,8 @@
 //! by which librdmacm speaks with its device (see `calls/channel.rs`).
 //!
 //! The library is loaded into every process that `roce run` starts. So it has one constructor,
-//! which looks up two functions, and no state but the addresses of functions, of a hook, and a mark
-//! for each descriptor number; and it allocates nothing. A path outside the view costs a comparison
+//! which looks up two functions and keeps the view's folder, and no state but that, the addresses of functions, of
+//! a hook, and a mark for each descriptor number; and it allocates nothing. A path outside the view costs a comparison
 //! of its first bytes, a `write` to any file one load. The calls set `errno` as the real functions
 //! do.
 //!

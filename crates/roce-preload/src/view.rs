@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 use crate::path::{self, MAX_LEN};
 
@@ -65,8 +66,28 @@ unsafe fn may_be_in_view(path: *const c_char) -> bool {
     !outside && (has(c"infiniband") || has(c"rdma_cm"))
 }
 
-/// Returns the folder of the view.
+/// The folder of the view as the environment named it when this library was loaded, and its length.
+static KEPT: OnceLock<([u8; MAX_LEN], usize)> = OnceLock::new();
+
+/// Keeps the folder of the view, whatever the program does with its environment afterwards. Meant for the
+/// constructor, before any thread exists.
+pub(crate) fn keep_root() {
+    let Some(root) = root_now() else { return };
+    let mut kept = [0; MAX_LEN];
+    if let Some(len) = path::append(&mut kept, 0, root) {
+        let _once = KEPT.set((kept, len));
+    }
+}
+
+/// Returns the folder of the view, as it was kept or as the environment names it.
 pub(crate) fn root() -> Option<&'static [u8]> {
+    match KEPT.get() {
+        Some((kept, len)) => kept.get(..*len),
+        None => root_now(),
+    }
+}
+
+fn root_now() -> Option<&'static [u8]> {
     // SAFETY: as for every `getenv`, the program does not change the environment meanwhile.
     let value = unsafe { libc::getenv(c"ROCE_VIEW".as_ptr()) };
     // SAFETY: values of the environment end with a zero.

@@ -166,6 +166,7 @@ impl Opener {
         let config = UdpSocketsConfig {
             gso: if self.udp.splits_trains { GsoMode::Off } else { config.gso },
             other_identifications: self.udp.other_identifications,
+            may_be_down: config.may_be_down,
             ..UdpSocketsConfig::new(config.interface.clone())
         };
         let device = UdpSockets::open(&config, senders)?;

@@ -100,6 +100,9 @@ pub struct DeviceConfig {
     /// process dies. The name gets `.1` or the next number behind it for which there is no file yet.
     /// The file is removed with the device, once no connection is left. Default: none.
     pub connection_file: Option<PathBuf>,
+    /// Open the device also while its interface is down, as libibverbs does: its port is down then, and carries
+    /// packets as soon as the interface is up. Default false: an error, which says what to do.
+    pub may_be_down: bool,
 }
 
 /// Until when a posted request counts against the capacity of its work queue.
@@ -140,6 +143,7 @@ impl Default for DeviceConfig {
             counters_each_round: false,
             connection_timing: cm::Timing::default(),
             connection_file: None,
+            may_be_down: false,
         }
     }
 }

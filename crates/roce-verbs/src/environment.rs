@@ -1,6 +1,14 @@
 //! Variables of the environment that configure the devices of a verbs program.
+//!
+//! A program may clear its environment before it opens a device. So a library that is loaded into programs
+//! [keeps](keep) the variables as they are then.
 
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use roce_io::OtherIdentifications;
 
@@ -9,11 +17,64 @@ use crate::cm;
 use crate::device_config::{PeersInRun, QueueRule};
 use crate::shard_set::MAX_SHARDS;
 
+/// The variables of this library when it was loaded.
+static KEPT: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
+
+/// Keeps the variables of this library, all of which begin with `ROCE_`, as they are now, whatever the program does
+/// with its environment afterwards. One that is not set now may be set later. Meant for the constructor of a shared
+/// library, before any thread exists; later calls do nothing.
+pub fn keep() {
+    KEPT.get_or_init(|| {
+        let is_ours = |(name, _): &(OsString, _)| name.as_encoded_bytes().starts_with(b"ROCE_");
+        env::vars_os().filter(is_ours).collect()
+    });
+}
+
+/// Returns the value of a variable as it was [kept](keep), or else as it is now.
+pub fn var_os(name: &str) -> Option<OsString> {
+    let kept = KEPT.get().and_then(|kept| kept.get(OsStr::new(name)).cloned());
+    kept.or_else(|| env::var_os(name))
+}
+
+/// As [`var_os`], for a value that is text; `None` for any other.
+pub fn var(name: &str) -> Option<String> {
+    var_os(name)?.into_string().ok()
+}
+
 /// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
 pub const DEVICES: &str = "ROCE_DEVICES";
 
 /// Faults that every device injects, parsed by [`FaultConfig`](crate::FaultConfig).
 pub const FAULTS: &str = "ROCE_FAULTS";
+
+/// Longest value of a variable in bytes. The kernel's limit for one is 128 KiB.
+const MAX_VALUE_LEN: usize = 100 << 10;
+
+/// Returns the value of [`FAULTS`] for a text. One that is too long is written to a file, and the value is `@` with
+/// its path.
+///
+/// # Errors
+/// Those of writing the file.
+pub fn faults_value(text: String, file: &Path) -> io::Result<OsString> {
+    if text.len() <= MAX_VALUE_LEN {
+        return Ok(text.into());
+    }
+    std::fs::write(file, text)?;
+    let mut value = OsString::from("@");
+    value.push(file);
+    Ok(value)
+}
+
+/// Returns the text that the variable [`FAULTS`] stands for; `None` if it is not set.
+///
+/// # Errors
+/// Which file cannot be read.
+pub fn faults() -> Result<Option<String>, String> {
+    let Some(value) = var(FAULTS) else { return Ok(None) };
+    let Some(file) = value.strip_prefix('@') else { return Ok(Some(value)) };
+    let text = std::fs::read_to_string(file);
+    text.map(Some).map_err(|error| format!("{FAULTS}: {file}: {error}"))
+}
 
 /// File that exists, to which events of scripted faults are appended: the value of
 /// [`FaultConfig::log`](crate::FaultConfig::log).
@@ -28,7 +89,7 @@ pub const PCAP_AT_RECEIVER: &str = "ROCE_PCAP_AT_RECEIVER";
 
 /// Returns true if a variable is set to `1`.
 pub fn is_on(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value == "1")
+    var_os(variable).is_some_and(|value| value == "1")
 }
 
 /// Returns what the variable [`PEERS`] says; none if it is not set.
@@ -36,11 +97,11 @@ pub fn is_on(variable: &str) -> bool {
 /// # Errors
 /// What is wrong with its value.
 pub fn peers() -> Result<PeersInRun, String> {
-    match std::env::var(PEERS).as_deref() {
-        Err(_) | Ok("none") => Ok(PeersInRun::None),
-        Ok("host") => Ok(PeersInRun::ThisHost),
-        Ok("all") => Ok(PeersInRun::All),
-        Ok(other) => Err(format!("{PEERS}: {other:?} is not none, host or all")),
+    match var(PEERS).as_deref() {
+        None | Some("none") => Ok(PeersInRun::None),
+        Some("host") => Ok(PeersInRun::ThisHost),
+        Some("all") => Ok(PeersInRun::All),
+        Some(other) => Err(format!("{PEERS}: {other:?} is not none, host or all")),
     }
 }
 
@@ -59,7 +120,7 @@ pub const BACKEND: &str = "ROCE_BACKEND";
 /// # Errors
 /// What is wrong with its value.
 pub fn backend() -> Result<Backend, String> {
-    match std::env::var_os(BACKEND) {
+    match var_os(BACKEND) {
         None => Ok(Backend::Auto),
         Some(value) => {
             value.to_string_lossy().parse().map_err(|error| format!("{BACKEND}: {error}"))
@@ -96,7 +157,7 @@ pub const SHARDS: &str = "ROCE_SHARDS";
 /// # Errors
 /// What is wrong with its value.
 pub fn shards() -> Result<usize, String> {
-    let Some(value) = std::env::var_os(SHARDS) else { return Ok(1) };
+    let Some(value) = var_os(SHARDS) else { return Ok(1) };
     let number = value.to_str().and_then(|text| text.parse().ok());
     number.filter(|number| (1..=MAX_SHARDS).contains(number)).ok_or_else(|| {
         format!("{SHARDS}: {value:?} is not a number of shards; set it to 1 to {MAX_SHARDS}, or unset it")
@@ -133,7 +194,7 @@ pub const CM: &str = "ROCE_CM";
 /// # Errors
 /// What is wrong with its value.
 pub fn connection_timing() -> Result<cm::Timing, String> {
-    match std::env::var_os(CM) {
+    match var_os(CM) {
         None => Ok(cm::Timing::default()),
         Some(value) => value.to_string_lossy().parse().map_err(|error| format!("{CM}: {error}")),
     }
@@ -171,7 +232,7 @@ pub fn connection_file(device: &str) -> Option<PathBuf> {
 
 /// Returns the file of a device and this process in the folder that a variable names.
 fn file_of_process(variable: &str, device: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
+    let folder = var_os(variable).filter(|folder| !folder.is_empty())?;
     Some(Path::new(&folder).join(format!("{device}.{}", std::process::id())))
 }
 

@@ -121,7 +121,7 @@ pub use error::{BadWr, Error, WrError};
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
 pub use memory_window::MemoryWindow;
 pub use named_device::{
-    DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
+    DeviceNames, DeviceNamesError, GID_TABLE_LEN, LaneSpeed, NamedDevice, PortRate, Readiness,
 };
 pub use null_region::NullRegion;
 pub use path::{AddressVector, Path};

@@ -31,6 +31,9 @@ pub struct NamedDevice {
     pub info: DeviceInfo,
 }
 
+/// Entries of the table of GIDs that a verbs program sees, most of them empty: as mlx5 has it.
+pub const GID_TABLE_LEN: usize = 255;
+
 impl NamedDevice {
     /// Lists the devices of this thread's network namespace. The order is that of `names`, and
     /// without names that of [`Readiness`], then that of the kernel: programs that choose no device
@@ -179,7 +182,8 @@ impl fmt::Display for PortRate {
 }
 
 /// Names of devices and their interfaces, as text `NAME=INTERFACE`, separated by commas: the value
-/// of [`ROCE_DEVICES`](crate::environment::DEVICES).
+/// of [`ROCE_DEVICES`](crate::environment::DEVICES). A comma or a backslash in the name of an interface has a
+/// backslash in front.
 ///
 /// Without names, every interface is a device, named `roce0`, `roce1` and so on. With `NAME=*` every
 /// interface is a device too, and the names count on from `NAME`: `rxe0=*` gives `rxe0`, `rxe1`. Programs
@@ -286,7 +290,7 @@ impl fmt::Display for DeviceNames {
         };
         for (number, (name, interface)) in pairs.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            write!(f, "{comma}{name}={interface}")?;
+            write!(f, "{comma}{name}={}", escaped(interface))?;
         }
         Ok(())
     }
@@ -298,7 +302,8 @@ impl FromStr for DeviceNames {
     fn from_str(text: &str) -> Result<Self, DeviceNamesError> {
         let mut seen = [BTreeSet::new(), BTreeSet::new()];
         let mut pairs = Vec::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let parts = parts(text);
+        for part in parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()) {
             let pair = part.split_once('=').filter(|(name, interface)| {
                 is_device_name(name) && !interface.is_empty() && !interface.contains('/')
             });
@@ -323,6 +328,26 @@ impl FromStr for DeviceNames {
             _ => Ok(Self(Names::Chosen(pairs))),
         }
     }
+}
+
+/// Returns the name of an interface as it stands in the text of [`DeviceNames`]: the kernel allows commas in it.
+fn escaped(interface: &str) -> String {
+    interface.replace('\\', r"\\").replace(',', r"\,")
+}
+
+/// Returns what commas separate. A backslash takes the character behind it as it is.
+fn parts(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, parts.last_mut()) {
+            (',', _) => parts.push(String::new()),
+            ('\\', Some(part)) => part.extend(letters.next()),
+            (_, Some(part)) => part.push(letter),
+            (_, None) => {}
+        }
+    }
+    parts
 }
 
 /// Returns true if a name can be a file's name, and fits `ibv_device`.
@@ -377,6 +402,22 @@ mod tests {
 
     fn row(name: &str, dev_name: &str, interface: &str) -> (String, String, String) {
         (name.to_owned(), dev_name.to_owned(), interface.to_owned())
+    }
+
+    #[test]
+    fn an_interface_may_have_commas_and_equals_signs_in_its_name() {
+        let device = |name: &str, interface_name: &str| NamedDevice {
+            name: name.to_owned(),
+            dev_name: "uverbs0".to_owned(),
+            info: interface(interface_name, true, &[]),
+        };
+        let names: DeviceNames =
+            [device("roce0", "c,d"), device("roce1", "a=b"), device("roce2", r"e\")]
+                .into_iter()
+                .collect();
+        let text = names.to_string();
+        assert_eq!(text, r"roce0=c\,d,roce1=a=b,roce2=e\\");
+        assert_eq!(text.parse(), Ok(names));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct AfPacketConfig {
     /// A unix socket at which another process gives packet sockets, for a process that may not open any. Default:
     /// none.
     pub giver: Option<PathBuf>,
+    /// Open the interface also while it is down: it carries packets as soon as it is up. Default false.
+    pub may_be_down: bool,
 }
 
 impl AfPacketConfig {
@@ -68,6 +70,7 @@ impl AfPacketConfig {
             receive_buffer_len: 64 << 20,
             send_buffer_len: 4 << 20,
             giver: None,
+            may_be_down: false,
         }
     }
 

@@ -56,6 +56,7 @@ fn next_close() -> Option<OnDescriptor> {
 }
 
 extern "C" fn look_up() {
+    crate::view::keep_root();
     let _found = (next_write(), next_close());
 }
 

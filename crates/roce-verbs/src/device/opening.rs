@@ -111,6 +111,7 @@ fn open_engine(
         receive: config.receive,
         giver: config.socket_giver.clone(),
         filter: filter.clone(),
+        may_be_down: config.may_be_down,
         ..AfPacketConfig::new(name)
     };
     let udp = UdpChoices {

@@ -46,6 +46,24 @@ fn host_with_interface() -> Outcome<(Host, Host)> {
     Ok((host, other))
 }
 
+/// As with rdma_rxe and with cards. Hosts have such interfaces: a bridge of containers without any, for instance.
+#[tier1("ibverbs-utils")]
+fn a_device_whose_interface_is_down_opens_and_has_a_port_that_is_down() -> Outcome {
+    let copy = Copy::new("down")?;
+    let (host, _other) = host_with_interface()?;
+    host.set_down("eth0")?;
+    let is_root = nix::unistd::geteuid().is_root();
+    for backend in ["udp", "af-packet"] {
+        let mut command = copy.run(&["--backend", backend, "--", "ibv_devinfo"]);
+        if is_root && backend == "udp" {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let seen = succeeded(&run_in(&host, command)?)?;
+        assert!(seen.contains("roce0") && seen.contains("PORT_DOWN"), "{backend}: {seen}");
+    }
+    Ok(())
+}
+
 fn run_in(host: &Host, mut command: Command) -> Outcome<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(host.spawn(command)?.wait_with_output()?)
