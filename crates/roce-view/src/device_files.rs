@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roce_verbs::{GidEntry, NamedDevice, PortState};
+use roce_verbs::{GID_TABLE_LEN, GidEntry, NamedDevice, PortState};
 
 use crate::counters::CounterTotals;
 use crate::tree::{Node, Tree};
@@ -49,7 +49,8 @@ pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBu
     }
     let interface = Path::new("sys/class/net").join(&device.info.interface.name);
     let of_interface = interface.join("device/infiniband").join(&device.name);
-    tree.line(of_interface.join("node_guid"), &guid);
+    let from_interface = Path::new("../../../../infiniband").join(&device.name);
+    tree.insert(of_interface, Node::Link(from_interface));
     add_port(tree, &folder.join("ports/1"), device);
     CounterTotals::add_zeros(tree, &device.name);
 
@@ -96,13 +97,27 @@ fn add_port(tree: &mut Tree, folder: &Path, device: &NamedDevice) {
     ] {
         tree.line(folder.join(name), text);
     }
+    let (gids, attributes) = (folder.join("gids"), folder.join("gid_attrs"));
     for GidEntry { index, gid, kind, .. } in &info.gids {
         let index = index.to_string();
-        tree.line(folder.join("gids").join(&index), groups(&gid.0));
-        tree.line(folder.join("gid_attrs/types").join(&index), kind);
-        tree.line(folder.join("gid_attrs/ndevs").join(&index), &info.interface.name);
+        tree.line(gids.join(&index), groups(&gid.0));
+        tree.line(attributes.join("types").join(&index), kind);
+        tree.line(attributes.join("ndevs").join(&index), &info.interface.name);
+    }
+    // Programs read as many entries as the table has. An empty one has zeros, and no attributes.
+    let is_used = |index: &usize| info.gids.iter().any(|entry| usize::from(entry.index) == *index);
+    for index in (0..GID_TABLE_LEN).filter(|index| !is_used(index)) {
+        let index = index.to_string();
+        tree.line(gids.join(&index), groups(&[0; 16]));
+        for name in ["types", "ndevs"] {
+            tree.insert(attributes.join(name).join(&index), Node::Link(INVALID.into()));
+        }
     }
 }
+
+/// A file that can be opened, and whose reading is EINVAL: the speed of an interface that has none. So the kernel
+/// has it for the attributes of an empty entry in the table of GIDs.
+const INVALID: &str = "/sys/class/net/lo/speed";
 
 /// Returns bytes as the kernel writes GUIDs and GIDs: groups of four hexadecimal digits.
 fn groups(bytes: &[u8]) -> String {

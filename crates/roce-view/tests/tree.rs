@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use roce_io::{InterfaceFlags, InterfaceInfo, InterfaceKind};
 use roce_verbs::{
-    DeviceInfo, Gid, GidEntry, GidType, MacAddr, NamedDevice, PathMtu, PortAttributes, PortState,
+    DeviceInfo, GID_TABLE_LEN, Gid, GidEntry, GidType, MacAddr, NamedDevice, PathMtu,
+    PortAttributes, PortState,
 };
 use roce_view::{Node, Tree};
 
@@ -52,6 +53,24 @@ fn the_files_of_a_device_are_those_of_the_kernel() {
 }
 
 #[test]
+fn the_table_of_gids_has_as_many_files_as_the_device_says() {
+    let folder = std::env::temp_dir().join(format!("roce-gids-{}", std::process::id()));
+    Tree::new(&[device(0, PortState::Active)], |_| None).write_to(&folder).unwrap();
+    let port = folder.join("sys/class/infiniband/roce0/ports/1");
+    for name in ["gids", "gid_attrs/types", "gid_attrs/ndevs"] {
+        assert_eq!(fs::read_dir(port.join(name)).unwrap().count(), GID_TABLE_LEN, "{name}");
+    }
+    for index in [2, 254] {
+        let gid = fs::read_to_string(port.join(format!("gids/{index}"))).unwrap();
+        assert_eq!(gid, format!("{}\n", ["0000"; 8].join(":")));
+        let attribute = fs::File::open(port.join(format!("gid_attrs/types/{index}"))).unwrap();
+        let error = std::io::read_to_string(attribute).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_tree_is_written_as_it_is() {
     let folder = std::env::temp_dir().join(format!("roce-tree-{}", std::process::id()));
     let devices = [device(0, PortState::Active), device(1, PortState::Down)];
@@ -66,7 +85,11 @@ fn a_tree_is_written_as_it_is() {
         }
     }
     // Links within the tree lead to folders of the tree.
-    let device = folder.join("sys/class/infiniband_verbs/uverbs1/device/infiniband/roce1");
-    assert!(fs::canonicalize(device).unwrap().ends_with("sys/class/infiniband/roce1"));
+    for device in
+        ["infiniband_verbs/uverbs1/device/infiniband/roce1", "net/eth1/device/infiniband/roce1"]
+    {
+        let device = fs::canonicalize(folder.join("sys/class").join(device)).unwrap();
+        assert!(device.ends_with("sys/class/infiniband/roce1") && device.join("ports/1").is_dir());
+    }
     fs::remove_dir_all(folder).unwrap();
 }

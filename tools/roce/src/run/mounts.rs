@@ -23,7 +23,7 @@ pub(crate) fn show(view: &Path, work: &Path, is_private_host: bool) -> io::Resul
         tracing::info!(%error, "/sys/class/net is not that of the private host");
     }
     show_classes(&view.join("sys/class"), &work.join("class"))?;
-    if let Err(error) = show_devices_of_interfaces(&view.join("sys/class/net")) {
+    if let Err(error) = show_devices_of_interfaces(&view.join("sys/class/net"), &work.join("net")) {
         tracing::info!(%error, "no device/infiniband in /sys/class/net");
     }
     if let Err(error) = add_layer(&view.join("sys/class").join(MISCELLANEOUS), MISCELLANEOUS) {
@@ -59,24 +59,40 @@ fn show_classes(classes: &Path, layer: &Path) -> io::Result<()> {
     names.iter().try_for_each(|name| bind(&classes.join(name), &system.join(name)))
 }
 
-/// Shows the files of `interfaces`, a folder for each interface, in `/sys/class/net`. The interface's
+/// Shows the devices of `interfaces`, a folder for each interface, in `/sys/class/net`. The interface's
 /// own files stay.
-fn show_devices_of_interfaces(interfaces: &Path) -> io::Result<()> {
+fn show_devices_of_interfaces(interfaces: &Path, work: &Path) -> io::Result<()> {
     for entry in entries(interfaces)? {
-        let (files, system) = (entry.path(), Path::new("/sys/class").join(INTERFACES));
+        let (shown, system) = (entry.path(), Path::new("/sys/class").join(INTERFACES));
         let system = system.join(entry.file_name());
+        // The links of the view lead from its own place; from that of the interface they are others.
+        let files = work.join(entry.file_name());
+        let links = files.join(DEVICES_OF_INTERFACE);
+        fs::create_dir_all(&links)?;
+        for device in entries(&shown.join(DEVICES_OF_INTERFACE))? {
+            let target = Path::new("/sys/class/infiniband").join(device.file_name());
+            symlink(target, links.join(device.file_name()))?;
+        }
         // A virtual interface has no `device`, and that of another may not be hidden by ours.
         let (files, system) = match system.join("device") {
             device if device.is_dir() => (files.join("device"), device),
             _ => (files, system),
         };
         let (files, system) = (files.canonicalize()?, system.canonicalize()?);
-        // Addresses of PCI devices have colons, as the list of layers.
-        let layer = system.display().to_string().replace(':', r"\:");
-        let layers = format!("lowerdir={}:{layer}", files.display());
+        let layers = format!("lowerdir={}:{}", layer_name(&files), layer_name(&system));
         mount(Some("overlay"), &system, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))?;
     }
     Ok(())
+}
+
+/// Where the folder of an interface has its devices.
+const DEVICES_OF_INTERFACE: &str = "device/infiniband";
+
+/// Returns a path as it stands in a list of layers. Addresses of PCI devices have colons, and names of interfaces may
+/// have commas, which separate options.
+fn layer_name(path: &Path) -> String {
+    let name = path.display().to_string();
+    name.replace('\\', r"\\").replace(':', r"\:").replace(',', r"\,")
 }
 
 /// Shows the files of `files` in a class, beside those that it has.

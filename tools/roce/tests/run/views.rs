@@ -5,7 +5,7 @@ use std::process::Command;
 
 use roce_test_macros::tier1;
 
-use super::{Outcome, compile, output_of, roce, temporary};
+use super::{Outcome, compile, output_of, roce, roce_run, temporary};
 
 const WAYS: [&str; 2] = ["mount", "preload"];
 
@@ -41,6 +41,28 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
         assert_eq!(text, "[0] character special file 666\n", "{way}");
         let text = seen(way, &["ls", "/sys/class/infiniband/roce0/device/net"])?;
         assert_eq!(text, "[0] eth0\n", "{way}");
+    }
+    Ok(())
+}
+
+/// UCX reads the GIDs of a device from there, and ends by a signal where one is missing.
+#[tier1]
+fn the_folder_of_an_interface_leads_to_the_whole_device_with_as_many_gids_as_it_has() -> Outcome {
+    for way in WAYS {
+        let device = "/sys/class/net/eth0/device/infiniband/roce0";
+        let script = format!(
+            "cat {device}/node_type {device}/ports/1/state {device}/ports/1/gids/254 && \
+             ls {device}/ports/1/gids | wc -l && ls {device}/ports/1/gid_attrs/types | wc -l && \
+             cat {device}/ports/1/gid_attrs/types/254 2>&1"
+        );
+        let line = ["--local", "1", "--prefix", "none", "--view", way, "--", "sh", "-c", &script];
+        let seen = String::from_utf8(roce_run(&line).output()?.stdout)?;
+        let zero = ["0000"; 8].join(":");
+        let expected = format!("1: CA\n4: ACTIVE\n{zero}\n255\n255\ncat: ");
+        assert!(
+            seen.starts_with(&expected) && seen.ends_with("Invalid argument\n"),
+            "{way}: {seen}"
+        );
     }
     Ok(())
 }
