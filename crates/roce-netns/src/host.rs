@@ -79,6 +79,17 @@ impl Host {
         self.refusable(doing, || netlink::add_address(ifname, address))
     }
 
+    /// Makes an interface the way to all IPv4 addresses that no other route has. No router is there, so packets to
+    /// them get nowhere; but a program that asks the kernel for its own address by connecting a UDP socket to one
+    /// gets that of the interface.
+    ///
+    /// # Errors
+    /// [`NetnsError::Refused`] if there is no such interface, or a default route exists.
+    pub fn default_route(&self, ifname: &str) -> Result<(), NetnsError> {
+        let doing = || format!("make {ifname} the default route of {self}");
+        self.refusable(doing, || netlink::add_default_route(ifname))
+    }
+
     /// Sets an interface up.
     ///
     /// # Errors

@@ -5,13 +5,17 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
 use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
-use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use rtnetlink::packet_route::route::RouteScope;
+use rtnetlink::{
+    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+};
 
 /// Creates a veth pair between this namespace (`near`) and another one. The far end is still down:
 /// the kernel sets no end up before both exist.
@@ -45,6 +49,14 @@ pub(crate) fn set_up(ifname: &str, up: bool) -> io::Result<()> {
 
 pub(crate) fn set_mtu(ifname: &str, mtu: u32) -> io::Result<()> {
     change(LinkUnspec::new_with_index(if_nametoindex(ifname)?).mtu(mtu))
+}
+
+/// Makes an interface the way to all IPv4 addresses that no other route has, without a router.
+pub(crate) fn add_default_route(ifname: &str) -> io::Result<()> {
+    let index = if_nametoindex(ifname)?;
+    let builder = RouteMessageBuilder::<Ipv4Addr>::new();
+    let route = builder.output_interface(index).scope(RouteScope::Link).build();
+    ask(async |handle| handle.route().add(route).execute().await)
 }
 
 pub(crate) fn add_address(ifname: &str, address: IpNet) -> io::Result<()> {
