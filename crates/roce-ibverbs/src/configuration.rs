@@ -44,7 +44,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         other_identifications: environment::other_identifications(),
         trusts_port_holder: environment::trusts_port_holder(),
         capture,
-        socket_giver: std::env::var_os(environment::SOCKETS).map(PathBuf::from),
+        socket_giver: environment::var_os(environment::SOCKETS).map(PathBuf::from),
         faults,
         faults_of_process: true,
         peers: environment::peers()?,

@@ -174,7 +174,7 @@ pub const QUEUES: &str = "ROCE_QUEUES";
 /// # Errors
 /// What is wrong with its value.
 pub fn queue_rule() -> Result<QueueRule, String> {
-    match std::env::var_os(QUEUES) {
+    match var_os(QUEUES) {
         None => Ok(QueueRule::default()),
         Some(value) if value == "polled" => Ok(QueueRule::Polled),
         Some(value) if value == "rxe" => Ok(QueueRule::Done),

@@ -29,6 +29,7 @@ use roce_verbs::{Device, DeviceConfig, Trace};
 use serde_json::Value;
 
 use crate::backend;
+use crate::capture_pipe;
 use crate::error::{CliError, Result};
 use crate::faults;
 use crate::local::ring;
@@ -365,6 +366,8 @@ fn explain(error: roce_collectives::Error) -> CliError {
 struct Files {
     output: Option<File>,
     trace_json: Option<File>,
+    /// The pipe to which packets go: its reader sees no end before the device has opened it, too.
+    _pipe: Option<File>,
 }
 
 impl Files {
@@ -377,9 +380,11 @@ impl Files {
             }
             _ => Ok(None),
         };
-        // The device creates it again.
-        drop(create(&options.net.pcap)?);
-        Ok(Self { output: create(&options.output_file)?, trace_json: create(&options.trace_json)? })
+        let capture = options.net.pcap.as_deref().filter(|_| assignment.rank == 0);
+        // The device adds to it.
+        let pipe = capture.map(capture_pipe::prepare).transpose()?.flatten();
+        let (output, trace_json) = (create(&options.output_file)?, create(&options.trace_json)?);
+        Ok(Self { output, trace_json, _pipe: pipe })
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{CliError, Result};
 use crate::log;
 use crate::parent_death;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
+use crate::run::loader_variables;
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 use crate::traffic::{LOCAL_INTERFACE, Role, Traffic};
@@ -173,6 +174,7 @@ pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
     let mut arguments = std::env::args_os();
     command.arg0(arguments.next().unwrap_or_else(|| "roce".into()));
     command.args(arguments.next()).args(more).args(arguments);
+    command.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
     if log::invalid_level().is_some() {
         // This process has warned about it.
         command.env_remove(log::VARIABLE);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod capture_pipe;
 mod cli;
 mod collective;
 mod congestion;

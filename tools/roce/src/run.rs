@@ -1,11 +1,14 @@
 //! `roce run`: an unmodified verbs program on this library.
 
+mod capture;
 mod child;
 mod counters;
 mod descendants;
 mod exec;
 mod failure;
+mod front;
 pub(crate) mod library;
+pub(crate) mod loader_variables;
 mod mounts;
 mod orphans;
 mod placeholder;
@@ -19,21 +22,23 @@ mod server_wait;
 mod signals;
 mod socket_giver;
 mod supervisor;
+mod survivors;
 mod timeout;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, ValueEnum};
-use roce_io::CaptureFile;
+use nix::sys::prctl;
 use roce_verbs::{
     Backend, DeviceConfig, DeviceNames, NamedDevice, PeersInRun, PortState, environment,
 };
-use roce_view::Tree;
+use roce_view::{CounterTotals, Tree};
 
 use crate::backend::{BackendOption, has_packet_sockets};
 use crate::congestion::CongestionOptions;
@@ -41,14 +46,19 @@ use crate::error::{CliError, Result};
 use crate::faults::{self, Faults, Report};
 use crate::local::ring;
 use crate::parent_death;
+use crate::ranks::pid_of;
 use crate::switch::SwitchOptions;
 use crate::traffic;
+use capture::Capture;
 use child::Limits;
 use counters::LiveCounters;
+use front::Front;
 use orphans::OrphanWatch;
 use prefix::Prefix;
 use run_folder::RunFolder;
+use scratch::Scratch;
 use signals::Signals;
+use survivors::Waited;
 use timeout::Timeout;
 
 pub(crate) use exec::Options as ExecOptions;
@@ -121,6 +131,9 @@ pub(crate) struct Options {
     congestion: CongestionOptions,
     #[command(flatten)]
     faults: Faults,
+    /// Wait for what the program has started, too, such as a daemon; the exit code is the program's
+    #[arg(long)]
+    wait: bool,
     /// Stop the run after a time, with exit code 124: seconds, or with the suffix s, m, h or d
     #[arg(long, value_name = "TIME")]
     timeout: Option<Timeout>,
@@ -131,6 +144,9 @@ pub(crate) struct Options {
     /// Set RANK, WORLD_SIZE, MASTER_ADDR and the like as torchrun does; no argument is added
     #[arg(long, requires = "local")]
     torchrun: bool,
+    /// The process that has started this one, the keeper of the run (set without --local)
+    #[arg(long, hide = true)]
+    front: Option<u32>,
     /// The process that has started this one, the supervisor of the ranks (set by --local)
     #[arg(long, hide = true)]
     supervise: Option<u32>,
@@ -174,7 +190,9 @@ impl ViewMode {
 pub(crate) fn run(options: &Options) -> Result {
     let outcome = check_name(&options.command).and_then(|()| {
         let Some(size) = options.local else {
-            return run_here(options, options.command.clone());
+            let Some(starter) = options.front else { return front::start() };
+            let (front, input) = Front::meet(starter)?;
+            return run_here(options, options.command.clone(), Some((front, input)));
         };
         match (options.local_rank, options.supervise) {
             (Some(rank), _) => parent_death::die_with_parent().and_then(|()| {
@@ -182,7 +200,7 @@ pub(crate) fn run(options: &Options) -> Result {
                     true => placeholder::filled(&options.command, rank, size),
                     false => placeholder::line_of(&options.command, rank, size),
                 };
-                run_here(options, line)
+                run_here(options, line, None)
             }),
             (None, Some(starter)) => ranks::run(options, size, starter),
             (None, None) => supervisor::start(options),
@@ -229,14 +247,16 @@ fn similar_option(unknown: &str) -> Option<String> {
     }
 }
 
-/// Runs a line on the interfaces of this network namespace.
-fn run_here(options: &Options, line: Vec<OsString>) -> Result {
+/// Runs a line on the interfaces of this network namespace. A keeper has its end of the socket and the standard
+/// input of the program.
+fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, OwnedFd)>) -> Result {
     let begin = Instant::now();
+    let (front, input) = keeper.unzip();
     let [name, arguments @ ..] = line.as_slice() else {
         return Err(CliError::new("name a program"));
     };
     let program = program::find(name)?;
-    program.warn_if_unreachable();
+    let loads_libraries = program.can_have_libraries();
     let libraries = library::find()?;
     let devices = match options.local_rank {
         Some(_) => devices_with_carrier(&options.devices_of_private_host())?,
@@ -250,10 +270,10 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // That of a rank belongs to the supervisor.
     let own_folder = options.run_folder.is_none().then(RunFolder::new).transpose()?;
     let of_supervisor = options.run_folder.as_deref().unwrap_or(Path::new(""));
-    let folder = own_folder.as_ref().map_or(of_supervisor, RunFolder::path);
-    let scratch = scratch::Scratch::new(folder, options.local_rank.unwrap_or(0))?;
+    let folder = own_folder.as_ref().map_or(of_supervisor, RunFolder::path).to_owned();
+    let scratch = Scratch::new(&folder, options.local_rank.unwrap_or(0))?;
     // One log for all ranks: that of the supervisor.
-    let log = fault_log(folder);
+    let log = fault_log(&folder);
     if own_folder.is_some() {
         File::create_new(&log)?;
     }
@@ -266,8 +286,16 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
     process.arg(std::process::id().to_string()).arg("--scratch").arg(scratch.path());
     process.args(options.local_rank.map(|_| "--private-host"));
+    if loads_libraries {
+        let paths = libraries.preloaded(&scratch)?;
+        process.args(paths.iter().flat_map(|path| ["--preload".as_ref(), path.as_os_str()]));
+    }
     process.arg("--program").arg(&program.path).arg("--").arg(name).args(arguments);
-    let device_names = devices.iter().map(|device| device.name.clone()).collect();
+    process.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
+    if let Some(input) = input {
+        process.stdin(input);
+    }
+    let device_names: Vec<_> = devices.iter().map(|device| device.name.clone()).collect();
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
     process.env(environment::BACKEND, backend.name());
@@ -278,13 +306,8 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
         process.env(environment::LINK_RATE, rate.to_string());
     }
     if let Some(faults) = options.fault_text() {
-        process.env(environment::FAULTS, faults).env(environment::FAULT_LOG, &log);
-    }
-    if let Some(file) = &options.pcap {
-        process.env(environment::PCAP, std::path::absolute(file)?);
-        if !options.is_rank() {
-            create_capture(file)?;
-        }
+        let value = environment::faults_value(faults, &scratch.path().join("faults"))?;
+        process.env(environment::FAULTS, value).env(environment::FAULT_LOG, &log);
     }
     if options.is_rank() && options.switch.switch.is_some() {
         process.env(environment::PCAP_AT_RECEIVER, "1");
@@ -296,23 +319,40 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     }
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
-    let live = LiveCounters::start(&scratch, device_names)?;
     if backend != Backend::Udp && has_packet_sockets() {
         socket_giver::start(&scratch.sockets())?;
         process.env(environment::SOCKETS, scratch.sockets());
     }
-    let orphans = OrphanWatch::start(scratch.connections(), options.orphan_config(backend)?)?;
-    let limits = match (options.local_rank, &options.timeout) {
-        (Some(_), _) => Limits::None,
-        (None, timeout) => {
-            Limits::Own { timeout: timeout.as_ref().map(|timeout| begin + timeout.duration) }
+    let mut capture = None;
+    if let Some(file) = &options.pcap {
+        process.env(environment::PCAP, capture::file_of(file, &folder)?);
+        if !options.is_rank() {
+            capture = Some(Capture::create(file, &folder, &signals)?);
         }
+    }
+    let services =
+        Services { scratch, device_names, config: options.orphan_config(backend, &folder)? };
+    let running = services.start()?;
+    let timeout = options.timeout.as_ref().map(|timeout| begin + timeout.duration);
+    let limits = match options.local_rank {
+        Some(_) => Limits::None,
+        None => Limits::Own { timeout },
     };
-    let mut program =
-        process.spawn().map_err(|error| CliError::context("starting roce again", error))?;
-    let end = child::follow(&mut program, &signals, limits)?;
-    orphans.end();
-    let totals = live.end();
+    if options.is_rank() && options.wait {
+        prctl::set_child_subreaper(true)?;
+    }
+    let child = process.spawn().map_err(|error| CliError::context("starting roce again", error))?;
+    // It has the program's standard input, whose other end may wait for its closing.
+    drop(process);
+    let socket = front.as_ref().map(AsFd::as_fd);
+    let mut end = child::follow(pid_of(&child), &signals, limits, socket)?;
+    if options.wait && !end.has_timed_out {
+        let timeout = timeout.filter(|_| !options.is_rank());
+        end.has_timed_out |=
+            survivors::wait(&signals, timeout, front.as_ref())? == Waited::TimedOut;
+    }
+    let totals = running.end();
+    capture.into_iter().for_each(Capture::end);
     if options.counters {
         // Elsewhere the supervisor puts the rank in front.
         let rank = options.local_rank.filter(|_| options.prefix == Prefix::None);
@@ -326,24 +366,84 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if let Some(signal) = end.signal().filter(|_| options.local_rank.is_none()) {
         eprintln!("roce: {} was ended by {}", Path::new(name).display(), failure::Shown(signal));
     }
+    let mut outcome = match child::code_of(end.status) {
+        0 => faults,
+        code => Err(CliError::Reported(code)),
+    };
     if let Some(timeout) = options.timeout.as_ref().filter(|_| end.has_timed_out) {
         eprintln!("roce: {} was stopped after {timeout} (--timeout)", Path::new(name).display());
-        return Err(CliError::Reported(TIMED_OUT));
+        outcome = Err(CliError::Reported(TIMED_OUT));
     }
-    let code = child::code_of(end.status);
-    if code == 0 { faults } else { Err(CliError::Reported(code)) }
+    match front {
+        Some(front) => keep(front, outcome, Path::new(name), &signals, &services, own_folder),
+        None => outcome,
+    }
+}
+
+/// What a run does for its processes, from threads.
+struct Services {
+    scratch: Scratch,
+    device_names: Vec<String>,
+    /// How devices are opened that tell peers of processes which have died.
+    config: DeviceConfig,
+}
+
+/// Services that run.
+struct RunningServices {
+    live: LiveCounters,
+    orphans: OrphanWatch,
+}
+
+impl Services {
+    fn start(&self) -> Result<RunningServices> {
+        let live = LiveCounters::start(&self.scratch, self.device_names.clone())?;
+        let orphans = OrphanWatch::start(self.scratch.connections(), self.config.clone())?;
+        Ok(RunningServices { live, orphans })
+    }
+}
+
+impl RunningServices {
+    /// Ends the threads. Returns the counters of each device.
+    fn end(self) -> Vec<(String, CounterTotals)> {
+        self.orphans.end();
+        self.live.end()
+    }
+}
+
+/// Stays for the processes that go on after the program's end, if there are any: the process in front ends with
+/// the exit code, and this one when the last of them has gone. Their folder is removed then.
+fn keep(
+    front: Front,
+    outcome: Result,
+    program: &Path,
+    signals: &Signals,
+    services: &Services,
+    folder: Option<RunFolder>,
+) -> Result {
+    let count = survivors::count(signals)?;
+    if count == 0 {
+        return outcome;
+    }
+    let is_first = front.starter() == 1;
+    eprintln!("roce: {}", survivors::sentence(&program.display().to_string(), count, is_first));
+    let code = match outcome.map_err(not_run) {
+        Err(CliError::Reported(code)) => code,
+        _ => 0,
+    };
+    let running = services.start()?;
+    front.leave(code)?;
+    let are_gone = survivors::keep(signals)?;
+    running.end();
+    if !are_gone {
+        // The next run removes it, once they have gone.
+        folder.into_iter().for_each(RunFolder::leave);
+    }
+    Err(CliError::Reported(code))
 }
 
 /// Returns the file in the folder of a run to which processes append events of scripted faults.
 fn fault_log(folder: &Path) -> PathBuf {
     folder.join("faults")
-}
-
-/// Creates the capture that the processes of a run add to.
-fn create_capture(path: &Path) -> Result {
-    CaptureFile::create(path)
-        .map(drop)
-        .map_err(|error| CliError::context(format!("writing {}", path.display()), error))
 }
 
 impl Options {
@@ -380,8 +480,9 @@ impl Options {
     /// Returns how devices are opened that tell peers of processes which have died. Their packets are
     /// recorded as those of the program, but meet no faults: rules count those of the program. They take no
     /// interface from another process that uses AF_XDP.
-    fn orphan_config(&self, backend: Backend) -> Result<DeviceConfig> {
-        let capture = self.pcap.as_ref().map(std::path::absolute).transpose()?;
+    fn orphan_config(&self, backend: Backend, run_folder: &Path) -> Result<DeviceConfig> {
+        let file = self.pcap.as_ref().map(|path| capture::file_of(path, run_folder));
+        let capture = file.transpose()?;
         Ok(DeviceConfig {
             backend: if backend == Backend::AfXdp { Backend::AfPacket } else { backend },
             capture,

@@ -1,6 +1,5 @@
 //! The options of all commands that move packets.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use roce_verbs::{
 };
 
 use crate::backend::{self, BackendOption};
+use crate::capture_pipe;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
@@ -114,10 +114,9 @@ impl Traffic {
             backend: self.backend.choice()?,
             ..self.device_config()
         };
-        if let Some(path) = &config.capture {
-            File::create(path)
-                .map_err(|error| CliError::context(format!("writing {}", path.display()), error))?;
-        }
+        let capture = config.capture.as_deref();
+        // The reader of a pipe sees no end before the device has opened it, too.
+        let _pipe = capture.map(capture_pipe::prepare).transpose()?;
         // Before any thread exists, since each takes over what is blocked.
         let tells = self.role.is_some() && (self.counters || self.faults.any());
         let termination = tells.then(Termination::block).transpose()?;

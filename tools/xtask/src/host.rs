@@ -81,6 +81,8 @@ pub(crate) fn check_tap_access() -> Result<()> {
 pub(crate) const NETWORK_TOOLS: &[Requirement] = &[
     (Program("mpirun"), "openmpi-bin"),
     (Program("tshark"), "tshark"),
+    (Program("tcpdump"), "tcpdump"),
+    (Program("musl-gcc"), "musl-tools"),
     (Program("chromium"), "chromium"),
     (Program("nft"), "nftables"),
     (Program("ethtool"), "ethtool"),

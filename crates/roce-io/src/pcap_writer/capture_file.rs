@@ -5,6 +5,7 @@ use std::{
     fmt,
     fs::{File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -51,26 +52,39 @@ impl CaptureInterface {
 }
 
 impl CaptureFile {
-    /// Creates the file, replacing an existing one.
+    /// Creates the file, replacing an existing one. A pipe is opened once, as [`append`](Self::append) does.
     ///
     /// # Errors
     /// The operating system's error.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        drop(File::create(&path)?);
+        let is_pipe = std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo());
+        if !is_pipe {
+            drop(File::create(&path)?);
+        }
         Self::append(path)
     }
 
     /// Opens a file to add to the packets that it has. It is created if it does not exist; an empty
     /// one gets the header of a capture, and one that is no regular file, such as a pipe, gets one in
-    /// any case.
+    /// any case. Opening waits for nothing; writing to a pipe waits for its reader.
     ///
     /// # Errors
     /// The operating system's error; [`io::ErrorKind::InvalidData`] if the file has anything but
-    /// packets of a `CaptureFile`.
+    /// packets of a `CaptureFile`; [`io::ErrorKind::NotConnected`] if it is a pipe that nothing reads.
     pub fn append(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let appended = OpenOptions::new().append(true).create(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let appended = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::new(
+                io::ErrorKind::NotConnected,
+                "nothing reads the pipe; start its reader first",
+            ),
+            _ => error,
+        })?;
         if !appended.metadata()?.is_file() {
+            let flags = rustix::fs::fcntl_getfl(&appended)?;
+            rustix::fs::fcntl_setfl(&appended, flags - rustix::fs::OFlags::NONBLOCK)?;
             return Self::new(appended);
         }
         // Of a file opened to append the kernel ignores where to write.

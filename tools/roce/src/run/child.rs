@@ -1,14 +1,17 @@
 //! The process that this one waits for.
 
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::signals::{Received, Signals};
+use super::descendants;
+use super::signals::{Received, Signals, Wake};
 use crate::error::Result;
-use crate::ranks::{END_TIMEOUT, pid_of};
+use crate::ranks::END_TIMEOUT;
 
 /// The end of a process.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +28,13 @@ impl End {
     /// terminal.
     pub(crate) fn signal(&self) -> Option<Signal> {
         let is_known = self.is_interrupted || self.has_timed_out;
-        let signal = self.status.signal().filter(|_| !is_known)?;
-        Signal::try_from(signal).ok()
+        signal_of(self.status).filter(|_| !is_known)
     }
+}
+
+/// Returns the signal that ended a process.
+pub(crate) fn signal_of(status: ExitStatus) -> Option<Signal> {
+    Signal::try_from(status.signal()?).ok()
 }
 
 /// How long a process may run.
@@ -52,9 +59,15 @@ impl Limits {
     }
 }
 
-/// Waits for a child, passes signals on to it, and returns its end.
-pub(crate) fn follow(child: &mut Child, signals: &Signals, limits: Limits) -> Result<End> {
-    let id = pid_of(child);
+/// Waits for a child, passes signals on to it, and returns its end. Other children are reaped: of processes whose
+/// parent has ended, if this one is the first of its PID namespace or a subreaper. The child is killed if
+/// `starter`, a socket, was closed at its other end.
+pub(crate) fn follow(
+    id: Pid,
+    signals: &Signals,
+    limits: Limits,
+    mut starter: Option<BorrowedFd<'_>>,
+) -> Result<End> {
     let mut timeout = match limits {
         Limits::Own { timeout } => timeout,
         Limits::None => None,
@@ -68,19 +81,26 @@ pub(crate) fn follow(child: &mut Child, signals: &Signals, limits: Limits) -> Re
     };
     loop {
         let wake = [deadline, timeout].into_iter().flatten().min();
-        let received = signals.next_until(wake)?;
-        match received {
-            Some(Received::ChildChanged) => {
-                if let Some(status) = child.try_wait()? {
-                    return Ok(End { status, has_timed_out, is_interrupted });
+        let wake = signals.wait(wake, starter)?;
+        match wake {
+            Wake::Signal(Received::ChildChanged) => {
+                while let Some((process, status)) = descendants::reap() {
+                    if process == id.as_raw().cast_unsigned() {
+                        return Ok(End { status, has_timed_out, is_interrupted });
+                    }
                 }
             }
-            Some(Received::FromProcess(signal)) => {
+            Wake::Signal(Received::FromProcess(signal)) => {
                 is_interrupted = true;
                 send(signal);
             }
-            Some(Received::FromKernel(_)) => is_interrupted = true,
-            None => {
+            Wake::Signal(Received::FromKernel(_)) => is_interrupted = true,
+            Wake::Readable => {
+                starter = None;
+                is_interrupted = true;
+                send(Signal::SIGKILL);
+            }
+            Wake::Deadline => {
                 let now = Instant::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     send(Signal::SIGKILL);
@@ -94,7 +114,7 @@ pub(crate) fn follow(child: &mut Child, signals: &Signals, limits: Limits) -> Re
                 }
             }
         }
-        if received.is_some_and(|received| limits.ends_after(received)) {
+        if matches!(wake, Wake::Signal(received) if limits.ends_after(received)) {
             deadline.get_or_insert(Instant::now() + END_TIMEOUT);
         }
     }

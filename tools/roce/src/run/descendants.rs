@@ -34,7 +34,7 @@ pub(crate) fn kill_all() {
 }
 
 /// Returns true if there is a child, also one that has ended and was not waited for.
-fn has_children() -> bool {
+pub(crate) fn has_children() -> bool {
     while reap().is_some() {}
     wait(WaitOptions::NOHANG).is_ok()
 }
@@ -58,7 +58,33 @@ pub(crate) fn is_descendant(process: i32) -> bool {
 /// Generations of processes that are followed at most.
 const MAX_GENERATIONS: u32 = 1024;
 
-/// Returns the children of a process.
+/// Returns the number of descendants of this process that run.
+pub(crate) fn count() -> usize {
+    all().len()
+}
+
+/// Sends a signal to all descendants of this process.
+pub(crate) fn signal_all(signal: Signal) {
+    for process in all() {
+        // One that has ended since may be a grandchild whose number is free: numbers are given in turn.
+        let _ = kill(process, signal);
+    }
+}
+
+/// Returns the descendants of this process that run.
+fn all() -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut parents = vec![std::process::id()];
+    while let Some(parent) = parents.pop() {
+        for child in children_of(parent) {
+            parents.push(child.as_raw().cast_unsigned());
+            found.push(child);
+        }
+    }
+    found
+}
+
+/// Returns the children of a process that run.
 fn children_of(parent: u32) -> Vec<Pid> {
     let is_child = |process: &i32| {
         let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -69,11 +95,13 @@ fn children_of(parent: u32) -> Vec<Pid> {
     processes.filter(is_child).map(Pid::from_raw).collect()
 }
 
-/// Returns the parent in the kernel's line of a process. The process's name, in brackets, may hold
-/// anything.
+/// Returns the parent in the kernel's line of a process that runs; nothing of one that only waits to be reaped.
+/// The process's name, in brackets, may hold anything.
 fn parent_in(line: &str) -> Option<u32> {
     let (_, rest) = line.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
+    let mut fields = rest.split(' ');
+    let has_ended = matches!(fields.next()?, "Z" | "X");
+    fields.next()?.parse().ok().filter(|_| !has_ended)
 }
 
 /// Time that processes may take to end once they are killed.
@@ -91,6 +119,7 @@ mod tests {
         assert_eq!(parent_in("17 (sh) S 4 17 17 0"), Some(4));
         assert_eq!(parent_in("17 (a) R 9 (b) S 4 17 17 0"), Some(4));
         assert_eq!(parent_in("17 (sh"), None);
+        assert_eq!(parent_in("17 (sh) Z 4 17 17 0"), None);
         let parent = std::os::unix::process::parent_id();
         assert!(children_of(parent).contains(&nix::unistd::getpid()));
     }

@@ -4,16 +4,16 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, parent_id};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
 use roce_verbs::environment;
 
-use super::library::{PRELOAD, VERBS};
+use super::library::VERBS;
 use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
-use super::{FAILED, ViewMode, mounts, not_run, privileges, signals};
+use super::{FAILED, ViewMode, loader_variables, mounts, not_run, privileges, signals};
 use crate::error::{CliError, Result};
 use crate::parent_death;
 
@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// Folder of the run
     #[arg(long)]
     scratch: PathBuf,
+    /// Library to preload; none: the program cannot load ours
+    #[arg(long)]
+    preload: Vec<PathBuf>,
     /// File of the program
     #[arg(long)]
     program: PathBuf,
@@ -66,18 +69,23 @@ fn become_program(options: &Options) -> Result {
     let [name, arguments @ ..] = options.command.as_slice() else {
         return Err(CliError::Reported(FAILED));
     };
-    let libraries = options.scratch.join(LIBRARIES);
-    // The second keeps the library's handler of faults in front of the program's, with a view or without.
-    let preloaded = [libraries.join(VERBS), libraries.join(PRELOAD)];
     let mut command = Command::new(&options.program);
     command.arg0(name).args(arguments);
     if !is_mounted && options.view != ViewMode::None {
         command.env(environment::VIEW, &view);
     }
-    command.env("LD_LIBRARY_PATH", list([libraries], env::var_os("LD_LIBRARY_PATH")));
-    // The user's libraries come first, as without this command: a sanitizer's runtime among them has to.
-    let first = env::var_os("LD_PRELOAD").map(PathBuf::from);
-    command.env("LD_PRELOAD", list(first.into_iter().chain(preloaded), None));
+    command.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
+    if !options.preload.is_empty() {
+        let libraries =
+            [options.scratch.join(LIBRARIES)].into_iter().chain(installed(&options.preload));
+        command
+            .env("LD_LIBRARY_PATH", list(libraries, loader_variables::var_os("LD_LIBRARY_PATH")));
+        // The user's libraries come first, as without this command: a sanitizer's runtime among them has to. The
+        // last one keeps the library's handler of faults in front of the program's, with a view or without.
+        let first = loader_variables::var_os("LD_PRELOAD").map(PathBuf::from);
+        let preloaded = first.into_iter().chain(options.preload.iter().cloned());
+        command.env("LD_PRELOAD", list(preloaded, None));
+    }
     if let Some(options) = address_sanitizer_options(env::var_os("ASAN_OPTIONS")) {
         command.env("ASAN_OPTIONS", options);
     }
@@ -86,6 +94,13 @@ fn become_program(options: &Options) -> Result {
     let error = command.exec();
     eprintln!("roce: cannot start {}: {error}", options.program.display());
     Err(CliError::Reported(NOT_EXECUTABLE))
+}
+
+/// Returns the folder of an installation, which has the library under the name that programs load, and outlives the
+/// folder of the run.
+fn installed(preloaded: &[PathBuf]) -> Option<PathBuf> {
+    let verbs = preloaded.iter().find(|file| file.ends_with(VERBS))?;
+    verbs.parent().map(Path::to_owned)
 }
 
 /// Returns paths and behind them what a variable has already, separated by colons.

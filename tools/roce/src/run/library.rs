@@ -62,6 +62,18 @@ impl Libraries {
         Ok(std::fs::canonicalize(&self.verbs)?)
     }
 
+    /// Returns the paths of the libraries that are preloaded: where they are installed, since processes of the run
+    /// may outlive its folder; links in that folder if a path has characters that separate such paths.
+    pub(crate) fn preloaded(&self, scratch: &Scratch) -> Result<[PathBuf; 2]> {
+        let path = |file: &Path, link: &str| -> Result<PathBuf> {
+            let file = std::fs::canonicalize(file)?;
+            let separates = |byte: &u8| b" :;$".contains(byte) || byte.is_ascii_whitespace();
+            let is_plain = !file.as_os_str().as_encoded_bytes().iter().any(separates);
+            Ok(if is_plain { file } else { scratch.libraries().join(link) })
+        };
+        Ok([path(&self.verbs, VERBS)?, path(&self.preload, PRELOAD)?])
+    }
+
     /// Makes links to the libraries under the names that programs load.
     pub(crate) fn link_below(&self, scratch: &Scratch) -> Result {
         let folder = scratch.libraries();

@@ -74,18 +74,49 @@ fn package_of(name: &str) -> Option<&'static str> {
 
 impl Program {
     /// Prints a line if the loader will not load the library into the program. The program is run
-    /// all the same: the programs that it starts may load it.
-    pub(crate) fn warn_if_unreachable(&self) {
+    /// all the same: the programs that it starts may load it. Returns false if the program must not have the
+    /// variables by which these do, since it could not be started with them.
+    pub(crate) fn can_have_libraries(&self) -> bool {
         let mut file = self.path.clone();
         if let Some(interpreter) = interpreter_of_script(&file) {
             file = interpreter;
         }
-        if let Some(reason) = obstacle(&file) {
+        let Some(obstacle) = obstacle(&file) else { return true };
+        let (reason, verbs) = (obstacle.reason(), super::library::VERBS);
+        if obstacle == Obstacle::OtherLibrary {
             eprintln!(
-                "roce: {} {reason}, so it cannot load {}; programs that it starts can",
-                file.display(),
-                super::library::VERBS
+                "roce: {} {reason}, so it runs without {verbs}, and so do programs that it starts",
+                file.display()
             );
+            return false;
+        }
+        eprintln!(
+            "roce: {} {reason}, so it cannot load {verbs}; programs that it starts can",
+            file.display()
+        );
+        true
+    }
+}
+
+/// Why the loader will not load the library into a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Privileged,
+    OtherWidth,
+    OtherProcessor,
+    Static,
+    /// Its loader ends a program for which it cannot load what `LD_PRELOAD` names.
+    OtherLibrary,
+}
+
+impl Obstacle {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Privileged => "gets privileges by its file (setuid, setgid or capabilities)",
+            Self::OtherWidth => "is not a 64-bit program",
+            Self::OtherProcessor => "is built for another processor",
+            Self::Static => "is statically linked",
+            Self::OtherLibrary => "uses another C library than glibc",
         }
     }
 }
@@ -107,31 +138,31 @@ fn interpreter_of_script(file: &Path) -> Option<PathBuf> {
 }
 
 /// Returns why the loader will not load the library into a program, if it is known.
-fn obstacle(file: &Path) -> Option<&'static str> {
+fn obstacle(file: &Path) -> Option<Obstacle> {
     let opened = File::open(file).ok()?;
     let metadata = opened.metadata().ok()?;
     if is_privileged(file, &metadata) {
-        return Some("gets privileges by its file (setuid, setgid or capabilities)");
+        return Some(Obstacle::Privileged);
     }
     let cache = ReadCache::new(opened);
     let magic = cache.read_bytes_at(0, 5).ok()?;
     match magic {
         [0x7f, b'E', b'L', b'F', class] if *class == elf::ELFCLASS64.0 => {}
-        [0x7f, b'E', b'L', b'F', _] => return Some("is not a 64-bit program"),
+        [0x7f, b'E', b'L', b'F', _] => return Some(Obstacle::OtherWidth),
         _ => return None,
     }
     let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
     let endian = header.endian().ok()?;
     let own = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     if header.e_machine(endian) != own {
-        return Some("is built for another processor");
+        return Some(Obstacle::OtherProcessor);
     }
     let segments = header.program_headers(endian, &cache).ok()?;
     let interpreter = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_INTERP);
-    let Some(interpreter) = interpreter else { return Some("is statically linked") };
+    let Some(interpreter) = interpreter else { return Some(Obstacle::Static) };
     let loader = interpreter.data(endian, &cache).ok()?;
     let is_glibc = loader.windows(8).any(|window| window == b"ld-linux");
-    (!is_glibc).then_some("uses another C library than glibc")
+    (!is_glibc).then_some(Obstacle::OtherLibrary)
 }
 
 /// Returns true if the loader ignores its variables for this program.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use roce_netns::Host;
 
+use super::capture::Capture;
 use super::child;
 use super::failure::{Failure, Others};
 use super::prefix::Prefix;
@@ -27,6 +28,7 @@ use crate::local::{self, Pair, ring};
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
+use crate::traffic::LOCAL_INTERFACE;
 
 /// Runs the program in `size` private hosts, as the supervisor that the process `starter` has started.
 pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
@@ -35,11 +37,10 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     options.faults.check_ranks(Some(size))?;
-    if let Some(file) = &options.pcap {
-        super::create_capture(file)?;
-    }
     let Hosts { hosts, interconnect } = Hosts::new(size, options.link_mtu, &options.switch)?;
     let folder = RunFolder::new()?;
+    let capture = options.pcap.as_ref();
+    let capture = capture.map(|file| Capture::create(file, folder.path(), &signals)).transpose()?;
     let fault_log = super::fault_log(folder.path());
     File::create_new(&fault_log)?;
     let has_server = !options.torchrun && placeholder::has_server(&options.command, size);
@@ -58,6 +59,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     };
     let code = run.follow(signals, interconnect);
     descendants::kill_all();
+    capture.into_iter().for_each(Capture::end);
     let code = code?;
     let faults = options.report_faults(&fault_log);
     // The failure of the program is its own.
@@ -74,11 +76,15 @@ impl Hosts {
     /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts have a cable,
     /// more have a bridge, unless there is a switch.
     fn new(size: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
-        if size == 2 {
+        let (hosts, interconnect) = if size == 2 {
             let (hosts, interconnect) = Pair::new(link_mtu, switch)?.into_parts();
-            return Ok(Self { hosts, interconnect: interconnect.into_iter().collect() });
+            (hosts, interconnect.into_iter().collect())
+        } else {
+            ring::Network::new(size, 1, link_mtu, switch)?.into_parts()
+        };
+        for host in &hosts {
+            host.default_route(LOCAL_INTERFACE)?;
         }
-        let (hosts, interconnect) = ring::Network::new(size, 1, link_mtu, switch)?.into_parts();
         Ok(Self { hosts, interconnect })
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
+use super::loader_variables;
 use crate::error::{CliError, Result};
 
 /// A folder in which each rank of a run has a folder. It is removed when this is dropped.
@@ -46,6 +47,11 @@ impl RunFolder {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Leaves the folder to the next run.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for RunFolder {
@@ -76,7 +82,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Returns the folder for temporary files.
 fn parent_folder() -> PathBuf {
-    let chosen = env::temp_dir();
+    let chosen = loader_variables::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+    let chosen = chosen.map_or_else(env::temp_dir, PathBuf::from);
     // Paths of the folder go into lists and patterns, where these characters have a meaning.
     let special = |byte: &u8| b" :,*?[\\=".contains(byte);
     let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
@@ -100,10 +107,24 @@ fn remove_abandoned(parent: &Path) {
         if !(starts_with(LOCKED) || starts_with(NEW)) || !entry.metadata().is_ok_and(is_abandoned) {
             continue;
         }
-        if let Some(_lock) = lock(&entry.path()) {
+        let lock = lock(&entry.path());
+        if lock.is_some() && !is_used(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Returns true if a process of the run lives whose keeper was killed: its environment names the folder. That of
+/// another user's process may be hidden.
+fn is_used(folder: &Path) -> bool {
+    let name = folder.as_os_str().as_encoded_bytes();
+    let names_it = |process: fs::DirEntry| {
+        let is_process =
+            process.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
+        let block = || fs::read(process.path().join("environ")).unwrap_or_default();
+        is_process && block().windows(name.len()).any(|part| part == name)
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().any(names_it)
 }
 
 /// Locks a folder until the result is dropped; `None` if that is not possible now.

@@ -1,7 +1,7 @@
 //! Signals as messages.
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -35,6 +35,16 @@ impl Received {
             _ => Some(Self::FromProcess(signal)),
         }
     }
+}
+
+/// What a wait has ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Signal(Received),
+    /// The other descriptor has something to read, or was closed at its other end.
+    Readable,
+    /// The point in time has come.
+    Deadline,
 }
 
 /// The signals that are passed on.
@@ -83,25 +93,46 @@ impl Signals {
 
     /// Waits for the next signal, until a point in time if there is one. `None` means that it has come.
     pub(crate) fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Received>> {
+        match self.wait(deadline, None)? {
+            Wake::Signal(received) => Ok(Some(received)),
+            Wake::Readable | Wake::Deadline => Ok(None),
+        }
+    }
+
+    /// Waits for the next signal, for another descriptor that becomes readable, and until a point in time, if
+    /// there are any.
+    pub(crate) fn wait(
+        &self,
+        deadline: Option<Instant>,
+        other: Option<BorrowedFd<'_>>,
+    ) -> Result<Wake> {
         loop {
             while let Some(info) = self.0.read_signal()? {
                 let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
                 let received = Received::of(Signal::try_from(signal)?, info.ssi_code);
-                if received.is_some() {
-                    return Ok(received);
+                if let Some(received) = received {
+                    return Ok(Wake::Signal(received));
                 }
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
+                return Ok(Wake::Deadline);
             }
             // Rounded up, so that the deadline has passed afterwards.
             let timeout = left.map_or(PollTimeout::NONE, |left| {
                 PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
             });
-            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+            let watched = [Some(self.0.as_fd()), other].into_iter().flatten();
+            let mut watched: Vec<_> =
+                watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            match poll(&mut watched, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
+            }
+            // Signals come first: the next round of this loop has them.
+            let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+            if !watched.first().is_some_and(is_ready) && watched.get(1).is_some_and(is_ready) {
+                return Ok(Wake::Readable);
             }
         }
     }

@@ -24,6 +24,7 @@ use super::signals::Signals;
 use super::{Options, placeholder};
 use crate::error::{CliError, Result};
 use crate::local;
+use crate::ranks::pid_of;
 
 /// Starts the supervisor and waits for its end.
 pub(crate) fn start(options: &Options) -> Result {
@@ -35,8 +36,8 @@ pub(crate) fn start(options: &Options) -> Result {
         Some(supervisor) => supervisor,
         None => spawn(Isolation::Subreaper)?.ok_or(CliError::Reported(super::FAILED))?,
     };
-    let (mut process, _socket) = supervisor;
-    let end = child::follow(&mut process, &signals, Limits::None)?;
+    let (process, _socket) = supervisor;
+    let end = child::follow(pid_of(&process), &signals, Limits::None, None)?;
     let code = child::code_of(end.status);
     if let Some(signal) = end.signal() {
         eprintln!(

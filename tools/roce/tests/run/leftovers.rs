@@ -71,7 +71,7 @@ impl Drop for Leaving {
 /// The end of a program that has none.
 const FOR_EVER: &str = "while :; do sleep 0.05; done";
 
-fn within(what: &str, is_done: impl Fn() -> bool) -> Outcome {
+pub(super) fn within(what: &str, is_done: impl Fn() -> bool) -> Outcome {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_done() {
         if Instant::now() > deadline {
@@ -83,7 +83,7 @@ fn within(what: &str, is_done: impl Fn() -> bool) -> Outcome {
 }
 
 /// Returns the processes with a text in their command lines, but for this one.
-fn processes(of: &str) -> Vec<i32> {
+pub(super) fn processes(of: &str) -> Vec<i32> {
     let is_it = |process: &i32| {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         *process != std::process::id().cast_signed() && String::from_utf8_lossy(&line).contains(of)
@@ -97,7 +97,7 @@ fn signal(child: &Child, signal: Signal) -> Outcome {
 }
 
 #[tier1]
-fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
+pub(super) fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
     let leaving = Leaving::new("end")?;
     let status = leaving.line(roce_run(&[]), "exit 0").status()?;
     assert_eq!(status.code(), Some(0));
@@ -105,7 +105,7 @@ fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
 }
 
 #[tier1]
-fn processes_that_a_program_leaves_behind_end_after_a_signal() -> Outcome {
+pub(super) fn processes_that_a_program_leaves_behind_end_after_a_signal() -> Outcome {
     for name in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let leaving = Leaving::new(name.as_str())?;
         let mut child = leaving.line(roce_run(&[]), FOR_EVER).spawn()?;
@@ -162,25 +162,56 @@ fn nothing_is_left_where_pid_namespaces_are_not_allowed() -> Outcome {
     Ok(())
 }
 
+/// The process in front and the one that keeps the folder are killed at once.
 #[tier1]
-fn the_folder_of_a_killed_run_on_this_host_is_removed_by_the_next_run() -> Outcome {
+fn the_folder_of_a_killed_run_on_this_host_is_removed_by_the_next_run_once_its_processes_have_ended()
+-> Outcome {
     let folder = temporary("killed-run");
     let _old = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     let names = || -> Outcome<Vec<_>> {
         Ok(fs::read_dir(&folder)?.flatten().map(|entry| entry.file_name()).collect())
     };
+    let name = format!("left-by-killed-run-{}", std::process::id());
     let line = |script: &str| {
         let mut command = roce_run(&[]);
-        command.args(["--", "sh", "-c", script]).env("TMPDIR", &folder);
+        command.args(["--", "bash", "-c", script]).env("TMPDIR", &folder);
         command
     };
-    let mut child = line(&format!("touch {}/started; sleep 60", folder.display())).spawn()?;
-    within("the start", || folder.join("started").exists())?;
-    child.kill()?;
-    child.wait()?;
-    assert_eq!(names()?.len(), 2, "its folder and the file");
+    let script = format!(
+        "setsid bash -c 'exec -a {name} sleep 300' & touch {}/started; sleep 60",
+        folder.display()
+    );
+    let mut child = line(&script).spawn()?;
+    within("the start", || folder.join("started").exists() && !processes(&name).is_empty())?;
+    let keepers = processes(&format!("--front\0{}", child.id()));
+    assert_eq!(keepers.len(), 1, "{keepers:?}");
+    for process in keepers {
+        kill(Pid::from_raw(process), Signal::SIGKILL)?;
+    }
+    assert_eq!(child.wait()?.code(), Some(128 + 9));
+    assert!(line("exit 0").status()?.success());
+    assert_eq!(names()?.len(), 2, "the folder, which a process uses, and the file");
+    for process in processes(&name) {
+        kill(Pid::from_raw(process), Signal::SIGKILL)?;
+    }
+    within("the end of the process", || processes(&name).is_empty())?;
     assert!(line("exit 0").status()?.success());
     assert_eq!(names()?, ["started"]);
     Ok(())
+}
+
+#[tier1]
+fn the_folder_of_a_run_whose_front_is_killed_goes_with_its_last_process() -> Outcome {
+    let folder = temporary("killed-front");
+    let _old = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let script = format!("touch {}/started; exec sleep 60", folder.display());
+    let mut command = roce_run(&["--", "sh", "-c", &script]);
+    let mut child = command.env("TMPDIR", &folder).spawn()?;
+    within("the start", || folder.join("started").exists())?;
+    child.kill()?;
+    child.wait()?;
+    let left = || fs::read_dir(&folder).map_or(0, Iterator::count);
+    within("the removal of the folder", || left() == 1)
 }

@@ -1,10 +1,13 @@
 //! `roce run` (tier 1).
 
+mod descendants;
+mod environment;
 mod faults;
 mod foreign_sockets;
 mod leftovers;
 mod lines;
 mod perftest;
+mod pipes;
 mod places;
 mod program;
 mod rdma_cm;

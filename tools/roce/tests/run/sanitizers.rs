@@ -21,7 +21,7 @@ fn run(ranks: &str, view: &str, line: &[&str]) -> Outcome<Output> {
     let mut command = roce_run(&[&options[..], line].concat());
     // Memory that the standard library of Rust orders by fences, which ThreadSanitizer does not see.
     let suppressions = temporary("suppressions");
-    fs::write(&suppressions, "called_from_lib:libibverbs.so.1\n")?;
+    fs::write(&suppressions, "called_from_lib:libibverbs.so\n")?;
     command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
     Ok(command.output()?)
 }
