@@ -76,7 +76,7 @@ impl CompletionQueue {
             Inner::new(this, handle, home, capacity, channel, events, slots)
         });
         let queue = Self { inner, driver };
-        queue.inner.reserve(capacity)?;
+        queue.inner.reserve(capacity).map_err(|_| Error::OutOfMemory)?;
         queue.driver.add_queue(&queue.inner, home);
         Ok(queue)
     }

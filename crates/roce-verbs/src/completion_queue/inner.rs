@@ -1,6 +1,6 @@
 //! The part of a completion queue that the engine fills and the application empties.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
 
 use roce_engine::Pushed;
@@ -12,7 +12,6 @@ use roce_transport::{
 use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
-use crate::error::Error;
 use crate::events::EventQueue;
 use crate::shard_set::QueueShards;
 use crate::work_slots::WorkSlots;
@@ -125,11 +124,11 @@ impl Inner {
     /// Reserves memory for as many completions, which takes none before they come.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub(super) fn reserve(&self, capacity: usize) -> Result<(), Error> {
+    /// No memory is left.
+    pub(super) fn reserve(&self, capacity: usize) -> Result<(), TryReserveError> {
         let mut entries = self.entries();
         let more = capacity.saturating_sub(entries.list.len());
-        entries.list.try_reserve_exact(more).map_err(|_| Error::OutOfMemory)
+        entries.list.try_reserve_exact(more)
     }
 
     /// Returns its name.
