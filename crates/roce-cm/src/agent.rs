@@ -172,6 +172,12 @@ impl Agent {
         self.tables.outputs.has_transmit()
     }
 
+    /// Returns true if an event, a changed connection or a forgotten request waits to be taken.
+    pub fn has_news(&self) -> bool {
+        let Tables { outputs, changed, forgotten, .. } = &self.tables;
+        outputs.has_events() || !changed.is_empty() || !forgotten.is_empty()
+    }
+
     /// Returns when [`handle_timeout`](Self::handle_timeout) is to be called next.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let tables = &self.tables;

@@ -66,6 +66,10 @@ impl Outputs {
         self.events.pop_front()
     }
 
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Removes the events of `id`.
     pub(crate) fn forget_events(&mut self, id: CommunicationId) {
         self.events.retain(|event| event.id() != id);

@@ -449,8 +449,10 @@ impl<C: Consumer> Engine<C> {
     /// Frames for a full interface are no such work; see [`device_timeout`](Self::device_timeout).
     pub fn is_unfinished(&self) -> bool {
         self.endpoint.has_pending_transmit()
+            || self.endpoint.has_completions()
+            || self.endpoint.has_events()
             || self.has_local_backlog()
-            || self.management.as_ref().is_some_and(|it| it.has_unsent())
+            || self.management.as_ref().is_some_and(|it| it.needs_round())
     }
 
     /// Returns when the devices need a call although no descriptor is readable.

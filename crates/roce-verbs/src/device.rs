@@ -208,9 +208,9 @@ impl Device {
     }
 
     /// Makes a context of a device that is open.
-    fn context_of(driver: Arc<Driver>) -> Result<Self, Error> {
+    pub(crate) fn context_of(driver: Arc<Driver>) -> Result<Self, Error> {
         let events = Arc::new(EventQueue::new()?);
-        driver.engine()?.consumer.events.add_context(&events);
+        driver.engine()?.consumer_mut().events.add_context(&events);
         Ok(Self { driver, events })
     }
 
@@ -299,7 +299,7 @@ impl Device {
         let queue =
             CompletionQueue::new(driver, events, handle, capacity, channel.map(|it| it.shared()))?;
         let home = self.driver().shard(queue.inner().shards.home());
-        home.engine()?.consumer.add_queue(handle, queue.inner());
+        home.engine()?.consumer_mut().add_queue(handle, queue.inner());
         Ok(queue)
     }
 
@@ -337,6 +337,12 @@ impl Device {
     /// poll of a completion queue does.
     pub fn run_round(&self) {
         self.driver().run_rounds();
+    }
+
+    /// Notes that the calling thread is about to sleep on the descriptor of events, after
+    /// [`run_round`](Self::run_round): the device's threads do not wait for its next round.
+    pub fn leave_to_threads(&self) {
+        self.driver().leave_to_threads();
     }
 
     /// As [`poll_event`](Self::poll_event), without a round of the engine: for callers that hold a

@@ -17,7 +17,7 @@ pub(crate) struct EngineLock(Mutex<Engine>);
 
 /// Access to the engine for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct EngineGuard<'a> {
+pub(crate) struct LockedEngine<'a> {
     engine: MutexGuard<'a, Engine>,
     _held: Held,
 }
@@ -28,8 +28,8 @@ impl EngineLock {
     }
 
     /// Waits for the lock.
-    pub(crate) fn lock(&self) -> EngineGuard<'_> {
-        EngineGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn lock(&self) -> LockedEngine<'_> {
+        LockedEngine::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns true if a thread holds the lock now.
@@ -38,16 +38,16 @@ impl EngineLock {
     }
 
     /// Takes the lock if no thread holds it.
-    pub(crate) fn try_lock(&self) -> Option<EngineGuard<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<LockedEngine<'_>> {
         match self.0.try_lock() {
-            Ok(engine) => Some(EngineGuard::new(engine)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(EngineGuard::new(poisoned.into_inner())),
+            Ok(engine) => Some(LockedEngine::new(engine)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(LockedEngine::new(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-impl<'a> EngineGuard<'a> {
+impl<'a> LockedEngine<'a> {
     fn new(engine: MutexGuard<'a, Engine>) -> Self {
         // The engine copies into memory that may be gone.
         fault_handler::admit_faults();
@@ -55,7 +55,7 @@ impl<'a> EngineGuard<'a> {
     }
 }
 
-impl Deref for EngineGuard<'_> {
+impl Deref for LockedEngine<'_> {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
@@ -63,7 +63,7 @@ impl Deref for EngineGuard<'_> {
     }
 }
 
-impl DerefMut for EngineGuard<'_> {
+impl DerefMut for LockedEngine<'_> {
     fn deref_mut(&mut self) -> &mut Engine {
         &mut self.engine
     }

@@ -83,7 +83,8 @@ impl ProtectionDomain {
     pub fn alloc_window(&self, window_type: WindowType) -> Result<MemoryWindow, Error> {
         self.driver.check_verb(VerbMoment::AllocMw)?;
         let driver = Arc::clone(&self.driver);
-        let key = driver.engine()?.memory.alloc_window(self.handle, window_type, fork::random);
+        let key =
+            driver.engine()?.memory_mut().alloc_window(self.handle, window_type, fork::random);
         let number = key.ok_or(Error::TooManyWindows)? >> 8;
         Ok(MemoryWindow { driver, number, window_type })
     }
@@ -152,7 +153,7 @@ impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
         if let Ok(mut engine) = self.driver.engine() {
-            engine.memory.free_window(self.number);
+            engine.memory_mut().free_window(self.number);
         }
     }
 }

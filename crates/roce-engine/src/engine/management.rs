@@ -148,9 +148,11 @@ impl Management {
         }
     }
 
-    /// Returns true if datagrams wait for the next round, and not for the interface or a path.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.frames.len() < TRANSMIT_BUDGET && self.agent.has_transmit()
+    /// Returns true if the next round has work of the agent's: events, changes, or datagrams that wait
+    /// neither for the interface nor for a path.
+    pub(super) fn needs_round(&self) -> bool {
+        let may_send = self.frames.len() < TRANSMIT_BUDGET && self.agent.has_transmit();
+        may_send || self.agent.has_news()
     }
 
     /// Takes the answer about a path, and sends what waits for it. Returns a path that is not used

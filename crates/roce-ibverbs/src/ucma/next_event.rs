@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use libc::{EBADF, EIO};
 use roce_abi::rdma_cm::{Plain, ResponseSpace, rdma_ucm_event_resp};
+use roce_verbs::Device;
 use roce_verbs::cm::Event;
 
 use super::channel::{Channel, RaisedEvent};
@@ -38,6 +39,9 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
         let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
         wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
     };
+    if matches!(attempt, Attempt::Sleep(_)) {
+        devices.iter().for_each(Device::leave_to_threads);
+    }
     match outcome {
         Some(Err(errno)) => Attempt::Failed(errno),
         _ => attempt,

@@ -496,6 +496,11 @@ impl<O: Observer> Endpoint<O> {
         self.out.events.pop_front()
     }
 
+    /// Returns true if an event waits to be taken.
+    pub fn has_events(&self) -> bool {
+        !self.out.events.is_empty()
+    }
+
     /// Returns the instant by which to call [`handle_timeout`](Self::handle_timeout). It may be too
     /// early: a deadline that moves away is checked when the old one comes. It is now if a request
     /// was posted and not sent, since the interface is full: from the call on a timer runs.

@@ -68,8 +68,8 @@ impl Shard {
 
     /// Sends all that waits for the next poll, and returns how long the thread may block; `None` if
     /// there is work.
-    fn prepare_to_block(&self) -> Option<Duration> {
-        let Some(mut engine) = self.engine.try_lock() else {
+    pub(super) fn prepare_to_block(&self) -> Option<Duration> {
+        let Some(mut engine) = self.engine.try_lock_engine() else {
             // The round of that thread may deliver to the calling thread, which has to poll again.
             wait_for_lock_holder();
             return None;
@@ -78,7 +78,7 @@ impl Shard {
         if engine.run(now, Cause::Block, None).did_work() {
             return None;
         }
-        let wake_at = self.wake_at(&engine, now);
+        let wake_at = engine.wake_at(now);
         let limit = wake_at.map_or(MAX_BLOCK, |at| at.saturating_since(now).min(MAX_BLOCK));
         // The driver thread sleeps as long as this one is about to come back.
         self.record_inline_poll(now + limit);

@@ -22,9 +22,10 @@ impl Driver {
         self.check_alive()?;
         let _changes = self.shards.lock_paths();
         let mut has_room = true;
-        self.shards.on_others(|engine| has_room &= engine.memory.reserve());
+        self.shards.on_others(|engine| has_room &= engine.memory_mut().reserve());
         let (key, entry) = {
-            let table = &mut self.shards.first().lock().memory;
+            let mut engine = self.shards.first().lock_engine();
+            let table = engine.memory_mut();
             if !has_room || !table.reserve() {
                 return Err(Error::OutOfMemory);
             }
@@ -32,7 +33,7 @@ impl Driver {
             (key, table.entry(key))
         };
         self.shards.on_others(|engine| {
-            entry.iter().for_each(|entry| engine.memory.insert_entry(key, entry.clone()));
+            entry.iter().for_each(|entry| engine.memory_mut().insert_entry(key, entry.clone()));
         });
         Ok(key)
     }
@@ -48,12 +49,13 @@ impl Driver {
         self.check_alive()?;
         let _changes = self.shards.lock_paths();
         let entry = {
-            let table = &mut self.shards.first().lock().memory;
+            let mut engine = self.shards.first().lock_engine();
+            let table = engine.memory_mut();
             table.replace(key, Arc::clone(memory), how);
             table.entry(key)
         };
         self.shards.on_others(|engine| {
-            entry.iter().for_each(|entry| engine.memory.insert_entry(key, entry.clone()));
+            entry.iter().for_each(|entry| engine.memory_mut().insert_entry(key, entry.clone()));
         });
         Ok(())
     }
@@ -62,7 +64,7 @@ impl Driver {
     pub(crate) fn deregister(&self, key: u32) {
         if self.check_alive().is_ok() {
             let _changes = self.shards.lock_paths();
-            self.shards.on_all(|engine| engine.memory.remove(key));
+            self.shards.on_all(|engine| engine.memory_mut().remove(key));
         }
     }
 
@@ -70,8 +72,8 @@ impl Driver {
     pub(crate) fn register_null(&self, pd: PdHandle) -> Result<u32, Error> {
         self.check_alive()?;
         let _changes = self.shards.lock_paths();
-        let key = self.shards.first().lock().memory.insert_null(pd, fork::random);
-        self.shards.on_others(|engine| engine.memory.insert_null_as(key, pd));
+        let key = self.shards.first().lock_engine().memory_mut().insert_null(pd, fork::random);
+        self.shards.on_others(|engine| engine.memory_mut().insert_null_as(key, pd));
         Ok(key)
     }
 
@@ -79,7 +81,7 @@ impl Driver {
     pub(crate) fn deregister_null(&self, key: u32) {
         if self.check_alive().is_ok() {
             let _changes = self.shards.lock_paths();
-            self.shards.on_all(|engine| engine.memory.remove_null(key));
+            self.shards.on_all(|engine| engine.memory_mut().remove_null(key));
         }
     }
 

@@ -55,7 +55,7 @@ impl CounterPublisher {
             let _placed = set_up_background_thread(ThreadPlacement::default());
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 for shard in shards.iter() {
-                    let engine = shard.lock();
+                    let engine = shard.lock_engine();
                     // With the engine locked, so that no round publishes newer counters before.
                     counter_file::write(&its, shard.number, &engine.counters());
                 }

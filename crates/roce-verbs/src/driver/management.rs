@@ -132,7 +132,7 @@ impl Driver {
     pub(crate) fn end_connections(&self, deadline: std::time::Instant) {
         let shard = self.first();
         while shard.generation.is_current() {
-            if let Some(mut engine) = shard.engine.try_lock() {
+            if let Some(mut engine) = shard.engine.try_lock_engine() {
                 return shard.end_connections(&mut engine);
             }
             if std::time::Instant::now() >= deadline {
@@ -174,13 +174,12 @@ impl Shard {
 
     /// Does `work` with the agent at a time, and then runs a round.
     fn with_agent<T>(&self, work: impl FnOnce(&mut Agent, Duration) -> T) -> Option<T> {
-        let (mut engine, now) = self.lock_now();
+        let (mut engine, now) = self.lock_engine_now();
         engine.set_now(now);
         let time = engine.agent_now();
         let result = work(engine.agent()?, time);
         // The program is not known to poll: the driver thread goes on as it does.
         engine.run(now, Cause::Call, None);
-        self.wake_thread_if_late(&engine);
         Some(result)
     }
 }
@@ -201,7 +200,7 @@ impl super::shards::Shards {
     ) {
         let mut paths = self.paths();
         let handle = entry.map(|entry| paths.insert(entry));
-        let unused = self.first().lock().set_management_path(destination, handle);
+        let unused = self.first().lock_engine().set_management_path(destination, handle);
         unused.into_iter().for_each(|handle| paths.release(handle));
     }
 }

@@ -32,6 +32,10 @@
 //!
 //! [`WaitPolicy`]: roce_engine::policy::WaitPolicy
 //!
+//! Other calls change the engine without a round, and so does the monitor thread. The guard of the engine's
+//! lock wakes the driver thread behind them where it sleeps beyond what they have left to do
+//! (`driven_engine.rs`).
+//!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
 //!
 //! # Shards
@@ -64,6 +68,7 @@ mod caller_run;
 mod common;
 mod copies;
 mod counter_publisher;
+mod driven_engine;
 mod held_posts;
 mod management;
 mod monitor;
@@ -75,6 +80,8 @@ mod shards;
 mod sleep;
 mod thread;
 mod waiting;
+#[cfg(test)]
+mod wake_tests;
 
 use std::io;
 use std::net::IpAddr;
@@ -89,6 +96,7 @@ use roce_wire::VerbMoment;
 
 use self::common::Common;
 use self::counter_publisher::CounterPublisher;
+pub(crate) use self::driven_engine::EngineGuard;
 pub(crate) use self::held_posts::QueuePairRunCell;
 use self::monitor::Monitor;
 pub(crate) use self::shard::Shard;
@@ -99,7 +107,6 @@ use crate::cm::Router;
 use crate::counter_file;
 use crate::device_state::DeviceState;
 use crate::engine::Engine;
-use crate::engine_lock::EngineGuard;
 use crate::error::Error;
 use crate::port::Port;
 use crate::work_slots::WorkSlots;
@@ -129,11 +136,23 @@ impl Driver {
         limit: usize,
         opener: EngineOpener,
     ) -> Result<Self, Error> {
+        let driver = Self::without_threads(engine, port, device, limit, opener)?;
+        driver.shards.start_first()?;
+        Ok(driver)
+    }
+
+    /// As [`new`](Self::new), without a driver thread.
+    fn without_threads(
+        engine: Engine,
+        port: Port,
+        device: DeviceState,
+        limit: usize,
+        opener: EngineOpener,
+    ) -> Result<Self, Error> {
         let common = Common::new(port, device.config.spin)?;
         let shards = Arc::new(Shards::new(engine, common, limit, device.config.thread)?);
         // Started by this thread, which is in the network namespace of the device.
         let monitor = Monitor::start(&shards, opener, device.port_holder.clone())?;
-        shards.start_first()?;
         let file = device.config.counter_file.clone();
         let publisher = file.and_then(|file| CounterPublisher::start_if_possible(&shards, &file));
         let (queues_made, shared_receive_queues_made) = Default::default();
@@ -155,7 +174,7 @@ impl Driver {
     fn publish_each_round(&self, shard: &Shard) {
         if self.device.config.counters_each_round {
             let file = self.publisher.as_ref().map(|it| Arc::clone(it.file()));
-            shard.lock().consumer.counter_file = file;
+            shard.lock_engine().consumer_mut().counter_file = file;
         }
     }
 
@@ -225,6 +244,7 @@ impl Driver {
     }
 
     /// Locks the engine of the first shard.
+    #[cfg_attr(test, track_caller)]
     pub(crate) fn engine(&self) -> Result<EngineGuard<'_>, Error> {
         self.first().engine()
     }
@@ -282,7 +302,7 @@ impl Driver {
         let Some(publisher) = &self.publisher else { return };
         for shard in self.open_shards() {
             while shard.generation.is_current() {
-                if let Some(engine) = shard.engine.try_lock() {
+                if let Some(engine) = shard.engine.try_lock_engine() {
                     counter_file::write(publisher.file(), shard.number, &engine.counters());
                     break;
                 }
@@ -301,7 +321,7 @@ impl Driver {
         common.stopping.store(true, Ordering::SeqCst);
         let run = || self.shards.threads().iter().any(|thread| !thread.is_finished());
         while run() && std::time::Instant::now() < deadline {
-            self.open_shards().for_each(|shard| shard.sleep.wake());
+            self.open_shards().for_each(|shard| shard.sleep().wake());
             std::thread::yield_now();
         }
         // Threads of the program that sleep until an event comes drive the device from now on.
@@ -324,9 +344,9 @@ impl Drop for Driver {
         }
         self.shards.common.stopping.store(true, Ordering::Release);
         // A program that has closed all descriptors has left the threads without what wakes them.
-        let can_be_woken = self.open_shards().all(|shard| shard.sleep.can_wake());
+        let can_be_woken = self.open_shards().all(|shard| shard.sleep().can_wake());
         if can_be_woken {
-            self.open_shards().for_each(|shard| shard.sleep.wake());
+            self.open_shards().for_each(|shard| shard.sleep().wake());
         }
         let threads = std::mem::take(&mut *self.shards.threads());
         for thread in threads.into_iter().filter(|_| can_be_woken) {

@@ -388,7 +388,7 @@ impl Worker {
     fn answer_stray(&mut self, stray: &StrayDatagram) {
         let interface = self.shards.common.port.index();
         if self.strays.is_to_answer(interface, stray.addresses, &stray.datagram[..]) {
-            self.shards.first().lock().answer_stray(stray);
+            self.shards.first().lock_engine().answer_stray(stray);
         }
     }
 

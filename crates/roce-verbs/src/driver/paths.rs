@@ -7,8 +7,9 @@ use std::sync::MutexGuard;
 use roce_engine::{Flow, NextHop, PathEntry, PathTable};
 use roce_transport::PathHandle;
 
+use super::driven_engine::EngineGuard;
 use super::shards::Shards;
-use crate::engine::{self, Engine};
+use crate::engine;
 use crate::netlink::Link;
 
 /// The paths of a device, locked.
@@ -23,7 +24,7 @@ impl Paths<'_> {
         let handle = self.table.insert(entry);
         let entry = self.table.find(handle);
         self.shards.on_all(|engine| {
-            entry.iter().for_each(|entry| engine.paths.insert_as(handle, (*entry).clone()));
+            entry.iter().for_each(|entry| engine.paths_mut().insert_as(handle, (*entry).clone()));
         });
         handle
     }
@@ -31,7 +32,7 @@ impl Paths<'_> {
     /// Adds a user to a path.
     pub(crate) fn retain(&mut self, handle: PathHandle) {
         self.table.retain(handle);
-        self.shards.on_all(|engine| engine.paths.retain(handle));
+        self.shards.on_all(|engine| engine.paths_mut().retain(handle));
     }
 
     /// Takes a user from a path.
@@ -47,7 +48,7 @@ impl Paths<'_> {
     pub(super) fn set_next_hops(&mut self, hops: &HashMap<Flow, Option<NextHop>>) {
         let own = self.shards.common.port.mac();
         self.table.set_next_hops(hops, own);
-        self.shards.on_all(|engine| engine.paths.set_next_hops(hops, own));
+        self.shards.on_all(|engine| engine.paths_mut().set_next_hops(hops, own));
     }
 
     /// Stores the state of the interface; see [`Port::store`](crate::port::Port::store).
@@ -73,12 +74,12 @@ impl Shards {
     }
 
     /// Does `work` on the engine of one shard after the other. The caller has locked the paths.
-    pub(super) fn on_all(&self, mut work: impl FnMut(&mut Engine)) {
-        self.iter().for_each(|shard| work(&mut shard.lock()));
+    pub(super) fn on_all(&self, mut work: impl FnMut(&mut EngineGuard<'_>)) {
+        self.iter().for_each(|shard| work(&mut shard.lock_engine()));
     }
 
     /// As [`on_all`](Self::on_all), without the first shard.
-    pub(super) fn on_others(&self, mut work: impl FnMut(&mut Engine)) {
-        self.iter().skip(1).for_each(|shard| work(&mut shard.lock()));
+    pub(super) fn on_others(&self, mut work: impl FnMut(&mut EngineGuard<'_>)) {
+        self.iter().skip(1).for_each(|shard| work(&mut shard.lock_engine()));
     }
 }

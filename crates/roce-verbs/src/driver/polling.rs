@@ -72,7 +72,7 @@ impl Shard {
             return PollOutcome::default();
         }
         caller_run::end_run();
-        let Some(mut engine) = self.engine.try_lock() else {
+        let Some(mut engine) = self.engine.try_lock_engine() else {
             // Another thread runs a round, which delivers completions for this caller too.
             self.record_inline_poll(self.now());
             self.send_held_posts();
@@ -93,7 +93,6 @@ impl Shard {
             queue.note_polled(now);
         }
         let round = engine.run(now, Cause::Poll, poller);
-        self.wake_thread_if_late(&engine);
         drop(engine);
         let did_work = round.did_work();
         if !did_work {

@@ -1,7 +1,5 @@
 //! Posting.
 
-use std::time::Duration;
-
 use roce_engine::policy::{Cause, Doorbell, DoorbellCoalescing, Posted};
 use roce_transport::Instant;
 
@@ -32,9 +30,8 @@ impl Shard {
             queue_pair.store(run);
             match doorbell {
                 Doorbell::Hold => {
-                    engine.set_now(now);
                     set_run(shard, caller);
-                    self.note_held(now, engine.doorbells().check_interval());
+                    engine.hold_posts(now);
                     return Ok(result);
                 }
                 Doorbell::Ring => engine.run(now, Cause::Post, None),
@@ -52,11 +49,10 @@ impl Shard {
         engine.set_now(now);
         engine.doorbells_mut().on_returned(now, &mut caller);
         set_run(shard, caller);
-        self.wake_thread_if_late(&engine);
-        if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
+        if DoorbellCoalescing::is_long_run(run) && engine.has_unsent(posted.queue_pair) {
             // The caller does not poll, so no ACK would open the window.
             engine.run(now, Cause::LongPost, None);
-            self.note_held(now, engine.doorbells().check_interval());
+            engine.note_held_posts(now);
         }
         Ok(result)
     }
@@ -77,7 +73,7 @@ impl Shard {
     #[inline]
     pub(crate) fn send_held_posts(&self) {
         end_run();
-        if self.held_posts.is_holding() {
+        if self.held_posts().is_holding() {
             self.transmit_held_posts();
         }
     }
@@ -85,16 +81,8 @@ impl Shard {
     #[cold]
     fn transmit_held_posts(&self) {
         if self.check_alive().is_ok() {
-            let (mut engine, now) = self.lock_now();
+            let (mut engine, now) = self.lock_engine_now();
             engine.run(now, Cause::HeldPosts, None);
-            self.wake_thread_if_late(&engine);
-        }
-    }
-
-    /// Notes that requests are held at `now`, and wakes the driver thread if it sleeps for too long.
-    fn note_held(&self, now: Instant, interval: Duration) {
-        if self.held_posts.note_held(now, interval) && self.held_posts.is_missed(&self.sleep) {
-            self.sleep.wake();
         }
     }
 }

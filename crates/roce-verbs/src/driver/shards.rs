@@ -95,11 +95,11 @@ impl Shards {
         self.threads().push(thread);
         let paths = self.lock_paths();
         let (memory, gids, congestion) = {
-            let first = self.first().lock();
+            let first = self.first().lock_engine();
             (first.memory.clone(), first.gids.clone(), *first.endpoint.congestion())
         };
         {
-            let mut engine = shard.lock();
+            let mut engine = shard.lock_engine();
             (engine.memory, engine.gids) = (memory, gids);
             engine.endpoint.set_congestion(congestion);
             for (handle, path) in paths.iter() {

@@ -6,9 +6,12 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use roce_engine::policy::{Cause, Check, Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
+use roce_engine::policy::{
+    Cause, Check, Decision, DriverThreadPolicy, MAX_RECHECK, MIN_RECHECK, Situation,
+};
 use roce_transport::Instant;
 
+use super::driven_engine::EngineGuard;
 use super::shard::Shard;
 use super::sleep::sleep;
 use crate::background_thread::set_up_background_thread;
@@ -49,7 +52,7 @@ impl Shard {
         let is_in_round = self.engine.is_locked();
         let held = self.check_held(self.now());
         let is_waited_on = self.waiters.load(Ordering::SeqCst) > 0;
-        let engine = is_waited_on.then(|| self.lock());
+        let engine = is_waited_on.then(|| self.lock_engine());
         let now = self.now();
         Situation {
             now,
@@ -59,7 +62,7 @@ impl Shard {
             held,
             relied_on_since: self.relied_on_since(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
-            next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
+            next_timer: engine.as_ref().and_then(EngineGuard::next_timer),
         }
     }
 
@@ -72,8 +75,8 @@ impl Shard {
     /// Returns what to do about held posts. A thread that holds the engine's lock is likely to be the
     /// caller that posted, in a long round that sends them.
     fn check_held(&self, now: Instant) -> Check {
-        match self.held_posts.check(now) {
-            Check::Send if self.engine.is_locked() => Check::Again(self.held_posts.interval()),
+        match self.held_posts().check(now) {
+            Check::Send if self.engine.is_locked() => Check::Again(self.held_posts().interval()),
             check => check,
         }
     }
@@ -104,11 +107,11 @@ impl Shard {
                 continue;
             }
             let (wake_at, now) = {
-                let (mut engine, now) = self.lock_now();
+                let (mut engine, now) = self.lock_engine_now();
                 let round = engine.run(now, Cause::DriverThread, None);
                 policy.on_round(round.received);
-                self.held_posts.note_driver_round();
-                let wake_at = self.wake_at(&engine, now);
+                self.held_posts().note_driver_round();
+                let wake_at = engine.wake_at(now);
                 drop(engine);
                 if round.notified {
                     // The application runs next, perhaps on this processor.
@@ -142,14 +145,19 @@ impl Shard {
 
     /// Sleeps while the application runs rounds; frames do not end the sleep.
     fn sleep_without_devices(&self, limit: Duration, seen: &Situation) {
-        self.sleep.begin(self.now() + limit, false);
+        self.sleep().begin(self.now() + limit, false);
         // Work that came before other threads could see that this one sleeps. Where posts were held
         // already, `limit` is the time until the next check.
         let mut is_over = self.relied_on_since(self.now()) > seen.relied_on_since;
-        is_over |= seen.held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
+        is_over |= seen.last_inline.is_some() && self.inline_at.load(Ordering::SeqCst) == 0;
+        is_over |= seen.held == Check::Nothing && self.held_posts().is_missed(self.sleep());
         if limit > MAX_RECHECK {
-            // The caller in `wait` may have left, or not see a backlog.
-            is_over |= self.waiters.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
+            // The caller in `wait` may have left, or not see a backlog or a timer.
+            let until = self.now() + limit;
+            let engine = self.lock_engine();
+            is_over |= self.waiters.load(Ordering::SeqCst) == 0
+                || engine.is_unfinished()
+                || engine.next_timer().is_some_and(|at| at + MIN_RECHECK < until);
         }
         self.sleep_unless(is_over, &[], Some(limit));
     }
@@ -157,11 +165,11 @@ impl Shard {
     /// Sleeps until a frame comes, or until `wake_at`.
     fn sleep_on_devices(&self, wake_at: Option<Instant>, now: Instant) {
         let until = wake_at.unwrap_or(Instant::from_nanos(u64::MAX));
-        self.sleep.begin(until, true);
+        self.sleep().begin(until, true);
         // A timer or a backlog from before other threads could see that this one sleeps. The thread
         // that holds the lock may have tested that already, so this one waits for the lock.
-        let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until)
-            || self.held_posts.is_missed(&self.sleep);
+        let is_over = self.lock_engine().next_work().is_some_and(|at| at < until)
+            || self.held_posts().is_missed(self.sleep());
         let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
         self.sleep_unless(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
@@ -169,11 +177,11 @@ impl Shard {
     /// Sleeps unless `is_over`.
     fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if !is_over && !self.common.stopping.load(Ordering::SeqCst) {
-            let fds: Vec<_> = fds.iter().copied().chain([self.sleep.as_fd()]).collect();
+            let fds: Vec<_> = fds.iter().copied().chain([self.sleep().as_fd()]).collect();
             if let Err(error) = sleep(&fds, limit) {
                 tracing::error!(%error, "the driver thread cannot sleep");
             }
         }
-        self.sleep.end();
+        self.sleep().end();
     }
 }

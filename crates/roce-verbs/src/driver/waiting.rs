@@ -61,10 +61,9 @@ impl Driver {
             let mut did_work = false;
             let mut limit = deadline.map(|at| at.saturating_duration_since(now));
             for shard in shards {
-                let (mut engine, now) = shard.lock_now();
+                let (mut engine, now) = shard.lock_engine_now();
                 did_work |= engine.run(now, Cause::Call, None).did_work();
-                shard.wake_thread_if_late(&engine);
-                if let Some(at) = shard.wake_at(&engine, now) {
+                if let Some(at) = engine.wake_at(now) {
                     let wait = at.saturating_since(now);
                     limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
                 }
@@ -97,12 +96,26 @@ impl Driver {
         }
         let mut limit: Option<Duration> = None;
         for shard in self.shards.iter() {
-            let (mut engine, now) = shard.lock_now();
+            let (mut engine, now) = shard.lock_engine_now();
             let did_work = engine.run(now, Cause::Call, None).did_work();
-            let wake_at = if did_work { Some(now) } else { shard.wake_at(&engine, now) };
+            let wake_at = if did_work { Some(now) } else { engine.wake_at(now) };
             limit = limit.into_iter().chain(wake_at.map(|at| at.saturating_since(now))).min();
         }
         SleepSet { fds: self.shards.wait_fds(), limit, is_driven: false }
+    }
+
+    /// Notes that the caller, which has run a round, sleeps now: the driver threads do not wait for its next
+    /// one.
+    pub(crate) fn leave_to_threads(&self) {
+        if self.check_alive().is_err() {
+            return;
+        }
+        for shard in self.shards.iter() {
+            shard.inline_at.store(0, Ordering::SeqCst);
+            if shard.sleep().ignores_devices() {
+                shard.sleep().wake();
+            }
+        }
     }
 
     /// Notes a completion queue whose queue pairs may be in this shard, from now on.
@@ -120,8 +133,8 @@ impl Driver {
         queue.add_queue_pair_of(shard);
         let shard = self.shards.get(shard);
         // A caller that armed the queue before has not seen the shard.
-        if shard.sleep.ignores_devices() && queue.relies_on_thread(shard.now()) {
-            shard.sleep.wake();
+        if shard.sleep().ignores_devices() && queue.relies_on_thread(shard.now()) {
+            shard.sleep().wake();
         }
     }
 
@@ -134,8 +147,8 @@ impl Driver {
         let now = self.shards.common.now();
         arm(now);
         for shard in self.shards(queue.shards.mask()) {
-            if shard.sleep.ignores_devices() && queue.relies_on_thread(now) {
-                shard.sleep.wake();
+            if shard.sleep().ignores_devices() && queue.relies_on_thread(now) {
+                shard.sleep().wake();
             }
         }
     }
@@ -170,8 +183,8 @@ impl Drop for WaitGuard<'_> {
         let last = self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
         // Unless the thread wakes soon by itself: a program that waits in a loop must not pay for
         // a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
-        if last && self.0.sleep.lasts_beyond(now + MIN_RECHECK * 2) {
-            self.0.sleep.wake();
+        if last && self.0.sleep().lasts_beyond(now + MIN_RECHECK * 2) {
+            self.0.sleep().wake();
         }
     }
 }

@@ -1,0 +1,159 @@
+/* A client of rdma_cm whose requests find no listener. Arguments:
+ *
+ *   hold ADDRESS                   listens on a port of the address until its input ends
+ *   connect ADDRESS MODE COUNT     asks so many times for connections and for datagram services; with
+ *                                  MODE poll, epoll or block for the event. Prints the times.
+ *   beside ADDRESS MODE COUNT      as connect, beside a listener on the any address
+ *   gone ADDRESS MODE COUNT        as connect, to the port of a listener that has been destroyed
+ *   listen                         prints how long a listener on the any address took to begin, in
+ *                                  milliseconds, and by how many KiB the process has grown
+ */
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <rdma/rdma_cma.h>
+
+#include "check.h"
+
+enum { LISTENING_PORT = 7001, FIRST_CLOSED_PORT = 20000, MAX_COUNT = 100000 };
+
+enum mode { POLL, EPOLL, BLOCK };
+
+static struct sockaddr_in address_of(const char *text, int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+	CHECK_EQ(inet_pton(AF_INET, text, &address.sin_addr), 1);
+	return address;
+}
+
+static struct rdma_cm_id *listen_on(struct rdma_event_channel *channel, const char *text, int port)
+{
+	struct sockaddr_in address = address_of(text, port);
+	struct rdma_cm_id *id;
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&address), 0);
+	CHECK_EQ(rdma_listen(id, 8), 0);
+	return id;
+}
+
+/* Waits for the next event, and checks what it is. */
+static int expect(struct rdma_event_channel *channel, enum mode mode, int epoll,
+		  enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+	if (mode == POLL) {
+		struct pollfd set = {.fd = channel->fd, .events = POLLIN};
+		CHECK_EQ(poll(&set, 1, 60000), 1);
+	}
+	if (mode == EPOLL) {
+		struct epoll_event ready;
+		CHECK_EQ(epoll_wait(epoll, &ready, 1, 60000), 1);
+	}
+	CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+	CHECK_EQ(event->event, type);
+	int status = event->status;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	return status;
+}
+
+/* Asks for a connection, or for a datagram service, and returns the nanoseconds until it was refused. */
+static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode, int epoll,
+			      const char *address, int port, enum rdma_port_space space)
+{
+	struct sockaddr_in to = address_of(address, port);
+	struct rdma_cm_id *id;
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, space), 0);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	expect(channel, mode, epoll, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK_EQ(rdma_resolve_route(id, 5000), 0);
+	expect(channel, mode, epoll, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}};
+	attributes.qp_type = space == RDMA_PS_TCP ? IBV_QPT_RC : IBV_QPT_UD;
+	CHECK_EQ(rdma_create_qp(id, NULL, &attributes), 0);
+	struct rdma_conn_param parameters = {.retry_count = 7};
+	unsigned long long began = now();
+	CHECK_EQ(rdma_connect(id, &parameters), 0);
+	if (space == RDMA_PS_TCP)
+		CHECK_EQ(expect(channel, mode, epoll, RDMA_CM_EVENT_REJECTED), 8);
+	else
+		expect(channel, mode, epoll, RDMA_CM_EVENT_UNREACHABLE);
+	unsigned long long took = now() - began;
+	rdma_destroy_qp(id);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	return took;
+}
+
+static int compare(const void *left, const void *right)
+{
+	unsigned long long a = *(const unsigned long long *)left;
+	unsigned long long b = *(const unsigned long long *)right;
+	return a < b ? -1 : a > b;
+}
+
+static enum mode mode_of(const char *text)
+{
+	if (!strcmp(text, "poll"))
+		return POLL;
+	if (!strcmp(text, "epoll"))
+		return EPOLL;
+	CHECK(!strcmp(text, "block"));
+	return BLOCK;
+}
+
+static void ask_many(const char *role, const char *address, enum mode mode, int count)
+{
+	static unsigned long long times[MAX_COUNT];
+	CHECK(count > 0 && count <= MAX_COUNT);
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	CHECK(channel && passive);
+	if (!strcmp(role, "beside"))
+		listen_on(passive, "0.0.0.0", LISTENING_PORT);
+	if (!strcmp(role, "gone"))
+		CHECK_EQ(rdma_destroy_id(listen_on(passive, address, FIRST_CLOSED_PORT)), 0);
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event wanted = {.events = EPOLLIN};
+	CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &wanted), 0);
+	for (int i = 0; i < count; i++)
+		times[i] = ask(channel, mode, epoll, address, FIRST_CLOSED_PORT + i / 2 % 1000,
+			       i % 2 ? RDMA_PS_UDP : RDMA_PS_TCP);
+	qsort(times, count, sizeof *times, compare);
+	printf("%llu %llu %llu\n", times[count / 2] / 1000, times[count - 1 - count / 100] / 1000,
+	       times[count - 1] / 1000);
+}
+
+static long resident_kib(void)
+{
+	long total, resident;
+	FILE *file = fopen("/proc/self/statm", "r");
+	CHECK(file && fscanf(file, "%ld %ld", &total, &resident) == 2);
+	fclose(file);
+	return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+int main(int argc, char **argv)
+{
+	limit_time(3600);
+	if (argc == 3 && !strcmp(argv[1], "hold")) {
+		listen_on(rdma_create_event_channel(), argv[2], LISTENING_PORT);
+		printf("ready\n");
+		fflush(stdout);
+		while (getchar() != EOF)
+			;
+	} else if (argc == 2 && !strcmp(argv[1], "listen")) {
+		struct rdma_event_channel *channel = rdma_create_event_channel();
+		CHECK(channel);
+		long before = resident_kib();
+		unsigned long long began = now();
+		listen_on(channel, "0.0.0.0", LISTENING_PORT);
+		unsigned long long took = now() - began;
+		printf("%llu %ld\n", took / 1000000, resident_kib() - before);
+	} else {
+		CHECK_EQ(argc, 5);
+		ask_many(argv[1], argv[2], mode_of(argv[3]), atoi(argv[4]));
+	}
+	return 0;
+}
