@@ -97,7 +97,9 @@ impl Process {
                         println!("held");
                     }
                     Ok(()) => println!("bound"),
-                    Err(CmError::AddressInUse { .. }) => println!("in use"),
+                    Err(CmError::AddressInUse { .. } | CmError::AddressOverlaps { .. }) => {
+                        println!("in use")
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -64,8 +64,12 @@ pub(super) fn place_of(address: SocketAddr) -> Result<Place, Error> {
     let has_it = |it: &&InterfaceInfo| {
         scope.is_none_or(|index| it.index == index) && addresses(it).any(|own| own == address.ip())
     };
-    let found = all.iter().find(has_it).ok_or(Error::NoDevice { address: address.ip() })?;
-    Ok(Place { interface: found.name.clone(), address: address.ip() })
+    let address = address.ip();
+    match all.iter().find(has_it) {
+        Some(found) => Ok(Place { interface: found.name.clone(), address }),
+        None if of_this_host()?.contains(&address) => Err(Error::NoDevice { address }),
+        None => Err(Error::ForeignAddress { address }),
+    }
 }
 
 /// Returns the interface's number in an IPv6 link-local address.

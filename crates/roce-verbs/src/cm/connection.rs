@@ -144,13 +144,24 @@ impl Id {
     }
 
     /// Ends the connection, or confirms that the peer has ended it. `Disconnected` follows unless
-    /// it has come before, and `TimewaitExit` some two seconds later.
+    /// it has come before, and `TimewaitExit` some two seconds later. A connection that has ended, or was
+    /// never established, stays as it is, and so does a listener on an address of a device.
     ///
     /// # Errors
-    /// [`Error::WrongState`], [`Error::Agent`].
+    /// [`Error::WrongState`] before a connection was asked for.
     pub fn disconnect(&self) -> Result<(), Error> {
+        {
+            let state = self.0.checked_state()?;
+            if state.phase == Phase::Listening && state.device.is_some() {
+                return Ok(());
+            }
+        }
         let (device, _, id) = self.connection("disconnect")?;
-        device.with_agent(|agent, _, now| Ok(agent.disconnect(now, id)?))
+        device.with_agent(|agent, _, now| {
+            // The only error is that there is nothing to end, at which rdma_disconnect of the kernel succeeds.
+            let _nothing = agent.disconnect(now, id);
+            Ok(())
+        })
     }
 
     /// Establishes an accepted connection of which the peer's queue pair has sent something, although its

@@ -33,12 +33,24 @@ pub enum Error {
         /// Address and port.
         address: SocketAddr,
     },
+    /// Another identifier has the port for any address, or this one asks for any.
+    #[error("{address} overlaps with an address that is in use; choose another port")]
+    AddressOverlaps {
+        /// Address and port.
+        address: SocketAddr,
+    },
     /// No port is left.
     #[error("no port of the range for automatic ports is free; end programs that listen")]
     NoPortLeft,
     /// No device has the address.
     #[error("no device has {address}; `roce devices -v` lists their addresses")]
     NoDevice {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// This host does not have the address.
+    #[error("{address} is no address of this host; `ip address` lists them")]
+    ForeignAddress {
         /// The address.
         address: std::net::IpAddr,
     },
@@ -97,7 +109,9 @@ impl Error {
             Self::TooManyGroups { .. } => libc::ENOMEM,
             Self::NotJoined { .. } => libc::EADDRNOTAVAIL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,
-            Self::NoPortLeft => libc::EADDRNOTAVAIL,
+            Self::NoPortLeft | Self::AddressOverlaps { .. } | Self::ForeignAddress { .. } => {
+                libc::EADDRNOTAVAIL
+            }
             Self::NoDevice { .. } => libc::ENODEV,
             Self::NoRoute { .. } => libc::ENETUNREACH,
             Self::Agent(AgentError::PortInUse(_)) => libc::EADDRINUSE,

@@ -92,13 +92,16 @@ impl PortClaim {
         is_v6_only: bool,
     ) -> Result<Self, Error> {
         if address.port() != 0 {
-            let claimed = Self::claim(space, address, is_v6_only)?;
-            return claimed.ok_or(Error::AddressInUse { address });
+            return Self::claim(space, address, is_v6_only)?.map_err(|found| match found {
+                // As the kernel's rdma_cm has it.
+                InUse::Same if !address::is_any(address.ip()) => Error::AddressInUse { address },
+                InUse::Same | InUse::Overlapping => Error::AddressOverlaps { address },
+            });
         }
         for _ in 0..MAX_TRIED {
             let port = automatic_port();
             let address = SocketAddr::new(address.ip(), port);
-            if let Some(claimed) = Self::claim(space, address, is_v6_only)? {
+            if let Ok(claimed) = Self::claim(space, address, is_v6_only)? {
                 return Ok(claimed);
             }
         }
@@ -118,12 +121,12 @@ impl PortClaim {
         self.address
     }
 
-    /// Claims a port; `None` if it is in use.
+    /// Claims a port, unless it is in use.
     fn claim(
         space: PortSpace,
         address: SocketAddr,
         is_v6_only: bool,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Result<Self, InUse>, Error> {
         let scope = Scope::of(address.ip(), is_v6_only);
         let others = scope.overlapping(&address::of_this_host()?);
         for attempt in 0..=RETRIES {
@@ -133,16 +136,27 @@ impl PortClaim {
             let name = scope.name(space, address.port());
             let bound = match bind_abstract(&name) {
                 Ok(bound) => bound,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    return Ok(Err(InUse::Same));
+                }
                 Err(error) => return Err(error.into()),
             };
             if !others.iter().any(|other| is_abstract_bound(&other.name(space, address.port()))) {
-                return Ok(Some(Self { address, name, _claim: bound, _listening: None }));
+                return Ok(Ok(Self { address, name, _claim: bound, _listening: None }));
             }
             // The other one may have looked at the same time, and end its own claim.
         }
-        Ok(None)
+        Ok(Err(InUse::Overlapping))
     }
+}
+
+/// What keeps a port from being claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InUse {
+    /// A claim for the same addresses.
+    Same,
+    /// A claim for other addresses, some of which are the same.
+    Overlapping,
 }
 
 /// Returns a random port for an identifier that listens nowhere.
@@ -178,16 +192,18 @@ mod tests {
     #[test]
     fn claims_of_one_port_exclude_each_other_where_they_have_an_address_in_common() {
         let space = space(1);
-        let in_use = libc::EADDRINUSE;
+        // With an unspecified address on either side the kernel's rdma_cm has another number.
+        let (in_use, overlaps) = (libc::EADDRINUSE, libc::EADDRNOTAVAIL);
         let any4 = claim(space, "0.0.0.0:7").unwrap();
-        assert_eq!(claim(space, "0.0.0.0:7").unwrap_err(), in_use);
-        assert_eq!(claim(space, "10.99.0.1:7").unwrap_err(), in_use);
-        assert_eq!(claim(space, "[::]:7").unwrap_err(), in_use);
+        assert_eq!(claim(space, "0.0.0.0:7").unwrap_err(), overlaps);
+        assert_eq!(claim(space, "10.99.0.1:7").unwrap_err(), overlaps);
+        assert_eq!(claim(space, "[::]:7").unwrap_err(), overlaps);
         let others = [claim(space, "[fd00::1]:7"), claim(space, "0.0.0.0:8")];
         assert!(others.iter().all(Result::is_ok), "{others:?}");
         assert!(claim(PortSpace(space.0 + 1), "0.0.0.0:7").is_ok());
         drop(any4);
         let one = claim(space, "10.99.0.1:7").unwrap();
+        assert_eq!(claim(space, "10.99.0.1:7").unwrap_err(), in_use);
         let other = claim(space, "10.99.0.2:7").unwrap();
         drop((one, other));
         assert!(claim(space, "[::]:7").is_ok());
@@ -198,7 +214,7 @@ mod tests {
         let space = space(3);
         let only6 = PortClaim::new(space, "[::]:7".parse().unwrap(), true).unwrap();
         assert!(claim(space, "0.0.0.0:7").is_ok());
-        assert_eq!(claim(space, "[fd00::1]:7").unwrap_err(), libc::EADDRINUSE);
+        assert_eq!(claim(space, "[fd00::1]:7").unwrap_err(), libc::EADDRNOTAVAIL);
         assert_eq!(only6.address().port(), 7);
     }
 
