@@ -7,6 +7,7 @@ use std::time::Duration;
 use roce_netns::Host;
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
+use roce_tests::ip::batch;
 use roce_tests::verbs_program::{VerbsProgram, roce_run};
 
 /// Longest time of a refusal beside other load. The next datagram of a connection, which would take an answer
@@ -86,4 +87,46 @@ fn a_request_to_a_port_without_listener_is_refused_at_once_from_every_place() {
             assert!(longest <= MAX_LOADED, "{role} {address} {mode}, {place}: {longest:?}");
         }
     }
+}
+
+#[tier1("librdmacm-dev")]
+fn calls_of_rdma_cm_that_are_refused_have_the_error_numbers_of_the_kernel() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["numbers", "10.1.0.1"]).is_empty());
+}
+
+/// Interfaces of a host with many.
+const INTERFACES: usize = 122;
+
+/// Opening a device with receive rings takes 20 MB, and some 100 ms beside other load.
+#[tier1("librdmacm-dev")]
+fn a_listener_on_any_address_costs_little_on_a_host_with_many_interfaces() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    let commands: String = (1..INTERFACES)
+        .map(|n| {
+            let (third, fourth) = (n / 250, n % 250 + 1);
+            format!(
+                "link add d{n} type veth peer name e{n}\n\
+                 address add 10.2.{third}.{fourth}/32 dev d{n}\n\
+                 link set e{n} addrgenmode none up\nlink set d{n} addrgenmode none up\n"
+            )
+        })
+        .collect();
+    batch(&cable.left, &commands);
+    let cost = numbers(&program, &cable.left, &["listen"]);
+    let [millis, used, kib] = cost[..] else { panic!("{cost:?}") };
+    println!(
+        "a listener on {INTERFACES} interfaces: {millis} ms, of which {used} on processors, {kib} KiB"
+    );
+    assert!(kib <= 100 << 10, "{kib} KiB");
+    assert!(used <= 4000, "{used} ms of processors");
+    let count = std::env::var("ROCE_REFUSALS").unwrap_or("20".to_owned());
+    let times = numbers(&program, &cable.left, &["beside", "10.1.0.1", "poll", &count]);
+    println!(
+        "a refusal beside it: median {} us, 99 % {} us, longest {} us",
+        times[0], times[1], times[2]
+    );
+    assert!(Duration::from_micros(times[2]) <= MAX_LOADED, "{times:?}");
 }

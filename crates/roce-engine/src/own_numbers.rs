@@ -25,7 +25,7 @@ impl OwnNumbers {
     }
 
     /// Returns the filter of frames to these numbers.
-    pub(crate) fn filter(&self) -> Filter {
+    pub fn filter(&self) -> Filter {
         Filter {
             udp_port: roce_wire::ROCE_V2_PORT,
             qpn_blocks: QpnBlocks::Only(self.blocks.clone()),

@@ -134,21 +134,43 @@ pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }
 
+/// Returns the index of an interface of this thread's network namespace; `None` if there is none of this
+/// name. Costs far less than [`interfaces`] where there are many.
+///
+/// # Errors
+/// The kernel's error if it gives no socket for the query.
+pub fn interface_index(name: &str) -> io::Result<Option<u32>> {
+    let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
+    Ok(sys::interface::index(socket.as_fd(), name).ok())
+}
+
+/// Returns the loopback of this thread's network namespace, if there is one. Costs less than
+/// [`interfaces`] where there are many.
+///
+/// # Errors
+/// The kernel's error if it gives no socket for the queries.
+pub fn loopback_interface() -> io::Result<Option<InterfaceInfo>> {
+    let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
+    let listed = pnet_datalink::interfaces().into_iter().find(|it| it.is_loopback());
+    Ok(listed.and_then(|found| describe(socket.as_fd(), found).ok()))
+}
+
 /// Returns an Ethernet interface of this thread's network namespace, which may be down.
 pub(crate) fn find_known(name: &str) -> Result<InterfaceInfo, OpenError> {
-    let all = interfaces().map_err(|source| OpenError::Os {
-        name: name.to_owned(),
-        step: "listing interfaces",
-        source,
-    })?;
-    let Some(found) = all.iter().find(|interface| interface.name == name) else {
-        let known = all.into_iter().map(|interface| interface.name).collect();
-        return Err(OpenError::NoSuchInterface { name: name.to_owned(), known });
+    let failed =
+        |source| OpenError::Os { name: name.to_owned(), step: "listing interfaces", source };
+    let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None).map_err(failed)?;
+    let all = pnet_datalink::interfaces();
+    let known = || all.iter().map(|interface| interface.name.clone()).collect();
+    let found = all.iter().find(|interface| interface.name == name).cloned();
+    let found = found.and_then(|found| describe(socket.as_fd(), found).ok());
+    let Some(found) = found else {
+        return Err(OpenError::NoSuchInterface { name: name.to_owned(), known: known() });
     };
     if !found.flags.ethernet {
         return Err(OpenError::NotEthernet { name: name.to_owned() });
     }
-    Ok(found.clone())
+    Ok(found)
 }
 
 /// Returns an interface of this thread's network namespace that can carry packets now.

@@ -64,7 +64,7 @@ pub use filter::{Filter, QpnBlocks};
 pub use gso_mode::GsoMode;
 pub use interfaces::{
     InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, disable_transmit_offload,
-    interfaces,
+    interface_index, interfaces, loopback_interface,
 };
 pub use memory::{LoopDevice, MemoryConfig, MemoryDevice, memory_pair};
 pub use multicast_membership::{MulticastMembership, MulticastMemberships};

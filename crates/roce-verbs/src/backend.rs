@@ -2,13 +2,16 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use roce_io::{
     AfPacketConfig, CountingDevice, FrameDevice, GsoMode, InterfaceInfo, OpenError,
     OtherIdentifications, UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
 };
 
+use crate::growing_socket::{GrowingSocket, Successor};
 use crate::idle_sockets::ReusedSocket;
+use crate::purpose::Purpose;
 
 /// The way in which a device sends and receives packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -69,6 +72,8 @@ impl FromStr for Backend {
 pub(crate) struct Opened {
     pub(crate) device: Box<dyn FrameDevice>,
     pub(crate) interface: InterfaceInfo,
+    /// What takes the place of its socket, if that is small until the first queue pair.
+    pub(crate) successor: Option<Arc<Successor>>,
 }
 
 /// What is said of UDP sockets.
@@ -85,6 +90,7 @@ pub(crate) struct UdpChoices {
 pub(crate) struct Opener {
     kind: Kind,
     udp: UdpChoices,
+    purpose: Purpose,
     /// Why the device has another back end than was asked for.
     refusal: Option<String>,
 }
@@ -106,9 +112,10 @@ impl Opener {
     pub(crate) fn open(
         backend: Backend,
         udp: UdpChoices,
+        purpose: Purpose,
         config: &AfPacketConfig,
     ) -> Result<(Self, Opened), OpenError> {
-        let mut this = Self { kind: Kind::Packet, udp, refusal: None };
+        let mut this = Self { kind: Kind::Packet, udp, purpose, refusal: None };
         if backend == Backend::AfXdp {
             let opened = this.open_xdp(config)?;
             return Ok((this, opened));
@@ -153,15 +160,22 @@ impl Opener {
                 }
             },
         };
-        Ok(Opened { device, interface })
+        Ok(Opened { device, interface, successor: None })
     }
 
     /// Opens another interface.
     pub(crate) fn open_next(&self, config: &AfPacketConfig) -> Result<Opened, OpenError> {
         let Kind::Udp(senders) = &self.kind else {
+            if self.purpose == Purpose::Listening {
+                let (device, successor) = GrowingSocket::open(config)?;
+                let interface = device.interface().clone();
+                let device = Box::new(CountingDevice::new(device));
+                return Ok(Opened { device, interface, successor: Some(successor) });
+            }
             let device = ReusedSocket::open(config)?;
             let interface = device.interface().clone();
-            return Ok(Opened { device: Box::new(CountingDevice::new(device)), interface });
+            let device = Box::new(CountingDevice::new(device));
+            return Ok(Opened { device, interface, successor: None });
         };
         let config = UdpSocketsConfig {
             gso: if self.udp.splits_trains { GsoMode::Off } else { config.gso },
@@ -171,7 +185,8 @@ impl Opener {
         };
         let device = UdpSockets::open(&config, senders)?;
         let interface = device.interface().clone();
-        Ok(Opened { device: Box::new(CountingDevice::new(device)), interface })
+        let device = Box::new(CountingDevice::new(device));
+        Ok(Opened { device, interface, successor: None })
     }
 
     /// Returns the back end of the interface, which is not [`Backend::Auto`].

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_engine::GidEntry;
-use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interfaces};
+use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interface_index, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, PdHandle};
 use roce_wire::{MacAddr, VerbMoment};
@@ -29,6 +29,7 @@ use crate::fork::PerProcess;
 use crate::path::{AddressVector, Path, resolve};
 use crate::port::{PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
+use crate::purpose::Purpose;
 use crate::shard_set::MAX_SHARDS;
 use crate::verb_faults::VerbFaults;
 
@@ -159,6 +160,18 @@ impl Device {
     /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says;
     /// [`Error::Shards`] for a number of shards that no device has.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
+        Self::open_for(interface, config, Purpose::Traffic)
+    }
+
+    /// As [`open`](Self::open), for a certain purpose, unless the interface is open.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_for(
+        interface: &str,
+        config: DeviceConfig,
+        purpose: Purpose,
+    ) -> Result<Self, Error> {
         if !(1..=MAX_SHARDS).contains(&config.shards) {
             return Err(Error::Shards { requested: config.shards, max: MAX_SHARDS });
         }
@@ -168,8 +181,7 @@ impl Device {
         let namespace = network_namespace();
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
-        let found = interfaces()?.into_iter().find(|candidate| candidate.name == interface);
-        let name = found.map(|found| (namespace, found.index));
+        let name = interface_index(interface)?.map(|index| (namespace, index));
         if let Some(driver) = name.and_then(|name| open.get(&name)?.upgrade()) {
             if driver.device().config != config {
                 return Err(Error::OpenedDifferently { interface: interface.to_owned() });
@@ -177,7 +189,7 @@ impl Device {
             drop(open);
             return Self::context_of(driver);
         }
-        let driver = Arc::new(open_driver(interface, config, verb_faults)?);
+        let driver = Arc::new(open_driver(interface, config, verb_faults, purpose)?);
         exit::run_at_exit(stop_at_exit);
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
@@ -188,8 +200,7 @@ impl Device {
 
     /// Returns the key of an interface's engine; `None` if there is no such interface.
     pub(crate) fn key_of(interface: &str) -> Result<Option<EngineKey>, Error> {
-        let found = interfaces()?.into_iter().find(|it| it.name == interface);
-        Ok(found.map(|it| (network_namespace(), it.index)))
+        Ok(interface_index(interface)?.map(|index| (network_namespace(), index)))
     }
 
     /// Returns a context of a device, whatever its configuration is; `None` if this process has not

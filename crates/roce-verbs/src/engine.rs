@@ -12,6 +12,7 @@ use roce_wire::{PathMtu, Qpn, VerbMoment};
 use crate::completion_queue;
 use crate::counter_file::{self, SharedCounterFile};
 use crate::events::EventRouter;
+use crate::growing_socket::Successor;
 use crate::qpn_allocator::QpnAllocator;
 use crate::region::Mapping;
 use crate::trace::TraceObserver;
@@ -36,6 +37,8 @@ pub(crate) struct Objects {
     pub(crate) counter_file: Option<SharedCounterFile>,
     /// Faults of calls and completions.
     pub(crate) verb_faults: Option<VerbFaults>,
+    /// What takes the place of sockets that are small until the first queue pair.
+    pub(crate) successors: Vec<Arc<Successor>>,
 }
 
 /// Sets the packet filters of the devices to the present queue pair numbers.
@@ -43,10 +46,15 @@ pub(crate) struct Objects {
 /// # Errors
 /// The kernel's error; the previous filter stays in force.
 pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
+    let numbers = own_numbers(engine);
+    engine.set_numbers(numbers)
+}
+
+/// Returns the present queue pair numbers.
+pub(crate) fn own_numbers(engine: &Engine) -> OwnNumbers {
     let numbers = &engine.consumer.numbers;
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
-    let multicast = engine.endpoint.has_groups();
-    engine.set_numbers(OwnNumbers { blocks, general_services, multicast })
+    OwnNumbers { blocks, general_services, multicast: engine.endpoint.has_groups() }
 }
 
 /// Counts the post of a request, if calls meet faults.

@@ -77,6 +77,7 @@ pub mod fuzzing;
 // `pthread_atfork`, and statics of which each process has its own.
 #[allow(unsafe_code)]
 mod fork;
+mod growing_socket;
 mod idle_sockets;
 mod interface_kernel;
 mod memory_region;
@@ -93,6 +94,7 @@ mod posting;
 #[allow(unsafe_code)]
 pub mod probes;
 mod protection_domain;
+mod purpose;
 mod qpn_allocator;
 mod queue_pair;
 // The only place that touches registered memory through a pointer.
@@ -128,6 +130,7 @@ pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
 pub use posting::{DatagramTarget, InlineBuffers};
 pub use protection_domain::ProtectionDomain;
+pub use purpose::Purpose;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use region::load_units;
 pub use shard_set::MAX_SHARDS;

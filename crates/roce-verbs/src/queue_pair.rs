@@ -272,6 +272,7 @@ impl QueuePairBuilder {
             None => self.driver.shard(send_cq.inner().shards.home()),
         };
         let shard = Arc::clone(shard);
+        self.driver.prepare_for_traffic(&shard);
         let places = QueuePairPlaces::new(&self.driver, &self.capacities)?;
         let number = {
             let mut engine = shard.engine()?;

@@ -5,13 +5,16 @@
  *                                  MODE poll, epoll or block for the event. Prints the times.
  *   beside ADDRESS MODE COUNT      as connect, beside a listener on the any address
  *   gone ADDRESS MODE COUNT        as connect, to the port of a listener that has been destroyed
+ *   numbers ADDRESS                checks errno of calls that are refused
  *   listen                         prints how long a listener on the any address took to begin, in
- *                                  milliseconds, and by how many KiB the process has grown
+ *                                  milliseconds, how much of that was time of processors, and by how many KiB
+ *                                  the process has grown
  */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
@@ -86,6 +89,55 @@ static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode
 	return took;
 }
 
+static int bind_to(struct rdma_event_channel *channel, const char *text, int port)
+{
+	struct sockaddr_in address = address_of(text, port);
+	struct rdma_cm_id *id;
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	errno = 0;
+	int result = rdma_bind_addr(id, (struct sockaddr *)&address), number = errno;
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	return result ? number : 0;
+}
+
+/* Refused calls have the numbers that rdma_cm of the kernel gives. */
+static void check_numbers(const char *own)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in to = address_of(own, FIRST_CLOSED_PORT);
+	struct rdma_cm_id *id;
+	CHECK_EQ(bind_to(channel, "10.9.9.9", 0), EADDRNOTAVAIL);
+	struct rdma_cm_id *one = listen_on(channel, own, LISTENING_PORT);
+	CHECK_EQ(bind_to(channel, own, LISTENING_PORT), EADDRINUSE);
+	CHECK_EQ(bind_to(channel, "0.0.0.0", LISTENING_PORT), EADDRNOTAVAIL);
+	CHECK_EQ(rdma_disconnect(one), 0);
+	CHECK_EQ(rdma_destroy_id(one), 0);
+	struct rdma_cm_id *any = listen_on(channel, "0.0.0.0", LISTENING_PORT);
+	CHECK_EQ(bind_to(channel, own, LISTENING_PORT), EADDRNOTAVAIL);
+	CHECK_EQ(bind_to(channel, "0.0.0.0", LISTENING_PORT), EADDRNOTAVAIL);
+	CHECK_MINUS_ONE(rdma_disconnect(any), EINVAL);
+	CHECK_EQ(rdma_destroy_id(any), 0);
+
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK_EQ(rdma_resolve_route(id, 5000), 0);
+	expect(channel, POLL, -1, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);
+	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	CHECK_EQ(rdma_create_qp(id, NULL, &attributes), 0);
+	struct rdma_conn_param parameters = {.retry_count = 7};
+	CHECK_EQ(rdma_connect(id, &parameters), 0);
+	CHECK_EQ(rdma_disconnect(id), 0);
+	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_REJECTED), 8);
+	CHECK_MINUS_ONE(rdma_connect(id, &parameters), EINVAL);
+	CHECK_EQ(rdma_disconnect(id), 0);
+	CHECK_EQ(rdma_disconnect(id), 0);
+	rdma_destroy_qp(id);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
 static int compare(const void *left, const void *right)
 {
 	unsigned long long a = *(const unsigned long long *)left;
@@ -125,6 +177,13 @@ static void ask_many(const char *role, const char *address, enum mode mode, int 
 	       times[count - 1] / 1000);
 }
 
+static unsigned long long processor_ms(void)
+{
+	struct timespec used;
+	CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+	return used.tv_sec * 1000ull + used.tv_nsec / 1000000;
+}
+
 static long resident_kib(void)
 {
 	long total, resident;
@@ -143,14 +202,18 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		while (getchar() != EOF)
 			;
+	} else if (argc == 3 && !strcmp(argv[1], "numbers")) {
+		check_numbers(argv[2]);
 	} else if (argc == 2 && !strcmp(argv[1], "listen")) {
 		struct rdma_event_channel *channel = rdma_create_event_channel();
 		CHECK(channel);
 		long before = resident_kib();
+		unsigned long long used = processor_ms();
 		unsigned long long began = now();
 		listen_on(channel, "0.0.0.0", LISTENING_PORT);
 		unsigned long long took = now() - began;
-		printf("%llu %ld\n", took / 1000000, resident_kib() - before);
+		printf("%llu %llu %ld\n", took / 1000000, processor_ms() - used,
+		       resident_kib() - before);
 	} else {
 		CHECK_EQ(argc, 5);
 		ask_many(argv[1], argv[2], mode_of(argv[3]), atoi(argv[4]));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{EIO, MSG_DONTWAIT, MSG_NOSIGNAL};
 use roce_verbs::cm::{EventChannel, EventNotifier};
-use roce_verbs::{Device, Error, Own};
+use roce_verbs::{Device, Error, Own, Purpose};
 
 use super::cookies::cookie_of_own;
 use crate::configuration;
@@ -84,11 +84,11 @@ impl Channel {
 }
 
 /// Opens the device of an interface as the program's own `ibv_open_device` does.
-fn open(interface: &str) -> Result<Device, Error> {
+fn open(interface: &str, purpose: Purpose) -> Result<Device, Error> {
     let listed = ListedDevice::of_interface(interface)?;
     let config = configuration::of(listed)
         .map_err(|why| Error::System(std::io::Error::new(std::io::ErrorKind::InvalidInput, why)))?;
-    Device::open(interface, config)
+    Device::open_for(interface, config, purpose)
 }
 
 /// Makes the pair of sockets: that of the program, and its peer.

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn told(space: PortSpace, kind: EventKind) -> rdma_ucm_event_resp {
-        let opener = |_: &str| Err(roce_verbs::Error::Forked);
+        let opener = |_: &str, _| Err(roce_verbs::Error::Forked);
         let channel = EventChannel::with_opener(opener).unwrap();
         let id = channel.create_id(space, 0).unwrap();
         of_manager(&Event { id, listener: None, kind }).unwrap()

@@ -17,6 +17,16 @@ pub(crate) fn mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     Ok(mtu.max(0) as u32)
 }
 
+/// Returns the index.
+pub(crate) fn index(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFINDEX reads and writes one `ifreq`.
+    unsafe { ioctl(fd, libc::SIOCGIFINDEX, (&raw mut request).cast()) }?;
+    // SAFETY: the kernel has filled in the index; any bytes make an integer.
+    let index = unsafe { request.ifr_ifru.ifru_ifindex };
+    Ok(index.max(0) as u32)
+}
+
 /// Returns the `IFF_*` flags.
 pub(crate) fn flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;

@@ -19,6 +19,7 @@ use super::opener::Opener;
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
 use crate::driver::Driver;
+use crate::purpose::Purpose;
 
 /// A channel on which identifiers report events; as `rdma_event_channel`.
 ///
@@ -63,14 +64,14 @@ impl EventChannel {
     /// # Errors
     /// [`Error::System`] when the system has no descriptor left.
     pub fn with_opener(
-        open: impl Fn(&str) -> Result<Device, crate::Error> + Send + Sync + 'static,
+        open: impl Fn(&str, Purpose) -> Result<Device, crate::Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         Ok(Self::of(Opener::new(open), Signal::descriptor()?))
     }
 
     /// As [`with_opener`](Self::with_opener), with a notifier in place of a descriptor.
     pub fn with_notifier(
-        open: impl Fn(&str) -> Result<Device, crate::Error> + Send + Sync + 'static,
+        open: impl Fn(&str, Purpose) -> Result<Device, crate::Error> + Send + Sync + 'static,
         notifier: Arc<dyn EventNotifier>,
     ) -> Self {
         Self::of(Opener::new(open), Signal::Notifier(notifier))

@@ -18,6 +18,7 @@ use super::port_claim::{PortClaim, automatic_port};
 use super::router::Router;
 use crate::device::Device;
 use crate::fork;
+use crate::purpose::Purpose;
 
 /// A connection, a listener, or the end of a resolution of a datagram service; as `rdma_cm_id`.
 ///
@@ -408,7 +409,11 @@ impl IdHandle {
 
     /// Opens the device of a place, with connection management.
     fn open(&self, place: &Place) -> Result<Device, Error> {
-        let device = self.opener.open(&place.interface)?;
+        self.open_for(&place.interface, Purpose::Traffic)
+    }
+
+    fn open_for(&self, interface: &str, purpose: Purpose) -> Result<Device, Error> {
+        let device = self.opener.open(interface, purpose)?;
         device.driver().manage_connections()?;
         Ok(device)
     }
@@ -418,7 +423,7 @@ impl IdHandle {
         let mut devices = Vec::new();
         let mut first_error = None;
         for interface in address::all_with_addresses()? {
-            match self.open(&Place { interface, address }) {
+            match self.open_for(&interface, Purpose::Listening) {
                 Ok(device) => devices.push(device),
                 Err(error) => {
                     tracing::info!(%error, "a listener for all devices leaves one out");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use roce_engine::EngineParts;
 use roce_io::{
     AfPacketConfig, FaultConfig, Filter, InterfaceInfo, InterfaceKind, PortReservation,
-    PortReservationConfig, QpnBlocks, interfaces,
+    PortReservationConfig, QpnBlocks, interfaces, loopback_interface,
 };
 use roce_transport::{Endpoint, EndpointConfig};
 
@@ -18,6 +18,7 @@ use crate::driver::{Driver, EngineOpener};
 use crate::engine::{Engine, Objects};
 use crate::error::Error;
 use crate::port::{Port, gids_of};
+use crate::purpose::Purpose;
 use crate::trace::TraceObserver;
 use crate::verb_faults::VerbFaults;
 
@@ -26,6 +27,7 @@ pub(super) fn open_driver(
     interface: &str,
     config: DeviceConfig,
     verb_faults: Option<VerbFaults>,
+    purpose: Purpose,
 ) -> Result<Driver, Error> {
     let capture = config.capture.as_deref().map(open_capture).transpose()?;
     let of_packets = config.faults.as_ref().filter(|faults| faults.has_packet_faults());
@@ -36,7 +38,7 @@ pub(super) fn open_driver(
     let observer = TraceObserver::new(config.trace.clone());
     let wrapping = Wrapping { config: &config, capture: capture.as_ref(), script };
     let OpenedEngine { mut engine, interface: found, backend, backend_refusal } =
-        open_engine(interface, 0, &wrapping, &observer)?;
+        open_engine(interface, 0, &wrapping, &observer, purpose)?;
     if let Some(faults) = &verb_faults {
         faults.count_openings(&mut engine);
         engine.consumer.verb_faults = Some(faults.clone());
@@ -79,7 +81,8 @@ fn opener_of_further(index: u32, config: DeviceConfig, observer: &TraceObserver)
         let found = interfaces()?.into_iter().find(|candidate| candidate.index == index);
         let name = found.map(|found| found.name).unwrap_or_default();
         let wrapping = Wrapping { config: &config, capture: None, script: None };
-        open_engine(&name, shard, &wrapping, &observer).map(|opened| opened.engine)
+        open_engine(&name, shard, &wrapping, &observer, Purpose::Traffic)
+            .map(|opened| opened.engine)
     })
 }
 
@@ -102,6 +105,7 @@ fn open_engine(
     shard: usize,
     wrapping: &Wrapping<'_>,
     observer: &TraceObserver,
+    purpose: Purpose,
 ) -> Result<OpenedEngine, Error> {
     let config = wrapping.config;
     // The filters pass no packet before the first queue pair.
@@ -118,15 +122,16 @@ fn open_engine(
         other_identifications: config.other_identifications,
         splits_trains: config.faults.as_ref().is_some_and(FaultConfig::has_packet_faults),
     };
-    let (opener, wire) = Opener::open(config.backend, udp, &packet_config(interface))?;
-    let Opened { device: wire, interface: found } = wire;
+    let (opener, wire) = Opener::open(config.backend, udp, purpose, &packet_config(interface))?;
+    let Opened { device: wire, interface: found, successor } = wire;
+    let mut successors: Vec<_> = successor.into_iter().collect();
     let wire = wrapping.wrap(wire, &found.name, config.peers == PeersInRun::All);
-    let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
-    let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
+    let lo = match loopback_interface()?.filter(|lo| lo.flags.up && lo.index != found.index) {
         None => None,
         // Without `lo` only traffic to other shards and processes of this host is lost.
         Some(lo) => match opener.open_next(&packet_config(&lo.name)) {
             Ok(opened) => {
+                successors.extend(opened.successor);
                 Some(wrapping.wrap(opened.device, &lo.name, config.peers != PeersInRun::None))
             }
             Err(error) => {
@@ -158,7 +163,7 @@ fn open_engine(
         lo,
         loopback: wrapping.loopback(&found.name),
         gids: gids_of(&found),
-        consumer: Objects::of_shard(shard)?,
+        consumer: Objects { successors, ..Objects::of_shard(shard)? },
         source_ports: opener.source_ports(),
     });
     // Other interfaces have made up their speed: a veth says 10 Gbit/s.

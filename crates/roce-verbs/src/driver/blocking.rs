@@ -59,7 +59,7 @@ impl Shard {
             return;
         }
         let fds: Vec<_> =
-            shards.iter().flat_map(|shard| &shard.device_fds).map(AsFd::as_fd).collect();
+            shards.iter().flat_map(|shard| shard.device_fds()).map(AsFd::as_fd).collect();
         if let Err(error) = sleep(&fds, Some(limit)) {
             tracing::error!(%error, "a polling thread cannot block");
         }

@@ -264,6 +264,13 @@ impl Driver {
         if is_open() { number } else { 0 }
     }
 
+    /// Lets a shard have sockets for the traffic of queue pairs.
+    pub(crate) fn prepare_for_traffic(&self, shard: &Shard) {
+        if shard.is_small() {
+            self.monitor.grow();
+        }
+    }
+
     /// Returns the shard of the next shared receive queue. Those that are open have them in turn,
     /// so that a program with as many of them as of completion queues has both in the same.
     pub(crate) fn shard_of_next_receive_queue(&self) -> &Arc<Shard> {

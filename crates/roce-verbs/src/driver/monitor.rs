@@ -62,6 +62,8 @@ enum Request {
     /// The shards up to the one with this number, as far as they can be opened. This thread is in the
     /// device's network namespace; the caller may be in another.
     Open { shard: usize, reply: mpsc::SyncSender<()> },
+    /// Sockets of the first shard for the traffic of queue pairs.
+    Grow { reply: mpsc::SyncSender<()> },
     /// The path to a destination of management datagrams, for the engine of the first shard.
     ResolveForManagement(ManagementDestination),
     /// A datagram of which this process may be the one to answer.
@@ -272,6 +274,14 @@ impl Monitor {
         let _done = answer.recv();
     }
 
+    /// Replaces small sockets of the first shard, and waits until that is done.
+    pub(super) fn grow(&self) {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.send(Request::Grow { reply });
+        // If the thread has panicked, the device goes on with the sockets that it has.
+        let _done = answer.recv();
+    }
+
     /// Sends a request. If the thread has panicked, its reply fails.
     fn send(&self, request: Request) {
         let _sent = self.inbox.as_ref().map(|inbox| inbox.send(request));
@@ -319,6 +329,10 @@ impl Worker {
                     }
                     Ok(Request::Open { shard, reply }) => {
                         self.shards.open_up_to(shard, &self.opener);
+                        let _sent = reply.send(());
+                    }
+                    Ok(Request::Grow { reply }) => {
+                        self.shards.grow_first();
                         let _sent = reply.send(());
                     }
                     Ok(Request::Join { group, joined }) => (joined.0)(self.memberships.join(group)),

@@ -1,10 +1,12 @@
 //! A shard of a device: an engine behind a lock, and what its threads need to drive it.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_engine::policy::{Cause, MAX_FLUSH};
 use roce_io::process::Own;
 use roce_transport::Instant;
@@ -15,9 +17,10 @@ use super::driven_engine::{DrivenEngine, EngineGuard};
 use super::held_posts::HeldPosts;
 use super::sleep::ThreadSleep;
 use crate::completion_queue;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
+use crate::growing_socket::Successor;
 
 /// A shard of a device: an engine, and all that is needed to drive it. Its threads share it.
 #[derive(Debug)]
@@ -29,7 +32,15 @@ pub(crate) struct Shard {
     /// As in `common`.
     pub(super) generation: fork::Generation,
     /// Duplicates of the devices' descriptors, to wait for frames without the lock.
-    pub(super) device_fds: Vec<Own<OwnedFd>>,
+    device_fds: Vec<Own<OwnedFd>>,
+    /// As long as its sockets are small, what takes their place.
+    successors: Vec<Arc<Successor>>,
+    /// Its sockets are small.
+    is_small: AtomicBool,
+    /// Duplicates of the descriptors of the successors.
+    later_fds: OnceLock<Vec<Own<OwnedFd>>>,
+    /// Readable once `device_fds` are those of sockets of before: among them, so that every sleep on them ends.
+    replaced: Option<Own<EventFd>>,
     /// Time of the last inline round, in nanoseconds since `epoch`; 0 if there was none.
     pub(super) inline_at: AtomicU64,
     /// Threads in `drive_until`.
@@ -40,10 +51,20 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// Makes a shard, which no thread drives yet.
-    pub(super) fn new(number: usize, engine: Engine, common: &Arc<Common>) -> Result<Self, Error> {
-        let mut device_fds = Vec::new();
-        for fd in engine.wait_fds() {
-            device_fds.push(Own::make(|| fd.try_clone_to_owned())?);
+    pub(super) fn new(
+        number: usize,
+        mut engine: Engine,
+        common: &Arc<Common>,
+    ) -> Result<Self, Error> {
+        let mut device_fds = duplicates(&engine)?;
+        let successors = std::mem::take(&mut engine.consumer.successors);
+        let is_small = !successors.is_empty();
+        let mut replaced = None;
+        if is_small {
+            let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+            let fd = Own::make(|| EventFd::from_flags(flags))?;
+            device_fds.push(Own::make(|| fd.as_fd().try_clone_to_owned())?);
+            replaced = Some(fd);
         }
         Ok(Self {
             engine: DrivenEngine::new(engine, common.epoch)?,
@@ -51,10 +72,61 @@ impl Shard {
             generation: common.generation,
             common: Arc::clone(common),
             device_fds,
+            successors,
+            is_small: AtomicBool::new(is_small),
+            later_fds: OnceLock::new(),
+            replaced,
             inline_at: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             notifying: Mutex::default(),
         })
+    }
+
+    /// Returns descriptors that are readable when frames have arrived, or others are to be asked for.
+    pub(super) fn device_fds(&self) -> &[Own<OwnedFd>] {
+        self.later_fds.get().unwrap_or(&self.device_fds)
+    }
+
+    /// Returns true if its sockets are too small for the traffic of queue pairs.
+    pub(crate) fn is_small(&self) -> bool {
+        self.is_small.load(Ordering::Acquire)
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_to_be_small(&self) {
+        self.is_small.store(true, Ordering::Release);
+    }
+
+    /// Replaces small sockets, in the thread that is in the device's network namespace. Without memory for
+    /// larger ones they stay. Returns the new descriptors, if there are any.
+    pub(super) fn grow(&self) -> Option<&[Own<OwnedFd>]> {
+        if !self.is_small() {
+            return None;
+        }
+        let grown = self.open_successors().and_then(|()| {
+            let mut engine = self.lock_engine();
+            engine::update_filters(&mut engine)?;
+            Ok(duplicates(&engine)?)
+        });
+        self.is_small.store(false, Ordering::Release);
+        match grown {
+            Ok(fds) => {
+                let _first = self.later_fds.set(fds);
+                let _written = self.replaced.as_ref().map(|it| it.write(1));
+                self.sleep().wake();
+                self.later_fds.get().map(Vec::as_slice)
+            }
+            Err(error) => {
+                let interface = self.common.port.name();
+                tracing::warn!(%error, interface, "the device has no receive rings");
+                None
+            }
+        }
+    }
+
+    fn open_successors(&self) -> Result<(), Error> {
+        let filter = engine::own_numbers(&self.lock_engine()).filter();
+        self.successors.iter().try_for_each(|it| Ok(it.open(filter.clone())?))
     }
 
     /// Returns its number among the shards of the device.
@@ -171,4 +243,9 @@ impl Shard {
     pub(super) fn max_spin(&self) -> Duration {
         self.common.max_spin
     }
+}
+
+/// Returns duplicates of the descriptors that are readable when frames have arrived.
+fn duplicates(engine: &Engine) -> io::Result<Vec<Own<OwnedFd>>> {
+    engine.wait_fds().into_iter().map(|fd| Own::make(|| fd.try_clone_to_owned())).collect()
 }

@@ -63,7 +63,7 @@ impl Shards {
             any,
         };
         let first = Arc::new(Shard::new(0, engine, &shards.common)?);
-        shards.watch(&first)?;
+        shards.watch(first.device_fds())?;
         let _was_empty = shards.open[0].set(first);
         Ok(shards)
     }
@@ -90,7 +90,7 @@ impl Shards {
 
     fn open_next(&self, number: usize, opener: &EngineOpener) -> Result<(), Error> {
         let shard = Arc::new(Shard::new(number, opener(number)?, &self.common)?);
-        self.watch(&shard)?;
+        self.watch(shard.device_fds())?;
         let thread = shard.start(self.placement)?;
         self.threads().push(thread);
         let paths = self.lock_paths();
@@ -110,10 +110,18 @@ impl Shards {
         Ok(())
     }
 
-    fn watch(&self, shard: &Shard) -> io::Result<()> {
+    /// Replaces small sockets of the first shard.
+    pub(super) fn grow_first(&self) {
+        let watched = self.first().grow().map(|fds| self.watch(fds));
+        if let Some(Err(error)) = watched {
+            tracing::warn!(%error, "threads that sleep at the end of the process are not woken by frames");
+        }
+    }
+
+    fn watch(&self, fds: &[Own<OwnedFd>]) -> io::Result<()> {
         let Some(any) = &self.any else { return Ok(()) };
         let any = Epoll(any.try_clone()?);
-        for fd in &shard.device_fds {
+        for fd in fds {
             any.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
         Ok(())
@@ -123,7 +131,7 @@ impl Shards {
     pub(super) fn wait_fds(&self) -> &[Own<OwnedFd>] {
         match &self.any {
             Some(any) => std::slice::from_ref(any),
-            None => &self.first().device_fds,
+            None => self.first().device_fds(),
         }
     }
 

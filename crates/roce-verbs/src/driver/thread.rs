@@ -170,7 +170,7 @@ impl Shard {
         // that holds the lock may have tested that already, so this one waits for the lock.
         let is_over = self.lock_engine().next_work().is_some_and(|at| at < until)
             || self.held_posts().is_missed(self.sleep());
-        let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
+        let fds: Vec<_> = self.device_fds().iter().map(|fd| fd.as_fd()).collect();
         self.sleep_unless(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
 

@@ -77,7 +77,7 @@ impl Driver {
                 thread_wait::yield_now(std::time::Instant::now());
                 continue;
             }
-            let devices = shards.iter().flat_map(|shard| &shard.device_fds);
+            let devices = shards.iter().flat_map(|shard| shard.device_fds());
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
             let lasted = now.elapsed();

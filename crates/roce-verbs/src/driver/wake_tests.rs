@@ -216,6 +216,8 @@ fn check_tables(sleeping: &Sleeping, pd: &ProtectionDomain) {
 fn check_queue_pairs(sleeping: &Sleeping, pd: &ProtectionDomain, cq: &CompletionQueue) {
     let driver = sleeping.driver();
     let (mut queue_pair, mut srq) = (None, None);
+    driver.first().pretend_to_be_small();
+    sleeping.assert_wakes(|| driver.prepare_for_traffic(driver.first()));
     sleeping.assert_wakes(|| queue_pair = pd.queue_pair(cq, cq).build().ok());
     let queue_pair = queue_pair.unwrap();
     sleeping.assert_wakes(|| queue_pair.init(&ConnectOptions::default()).unwrap());
