@@ -20,6 +20,7 @@ mod acks;
 mod address_handle;
 mod address_vector;
 mod async_event;
+mod attributes_as_set;
 mod buffer;
 mod cancellation;
 mod completion_channel;

@@ -15,6 +15,7 @@ use roce_verbs::{
     AccessFlags, AckTimeout, PathMtu, Psn, QpAttributes, QpInfo, QpState, Qpn, RnrTimer, Service,
 };
 
+use crate::attributes_as_set::AttributesAsSet;
 use crate::cancellation::Uncancellable;
 use crate::queue_pair::QueuePair;
 use crate::{address_vector, errno};
@@ -44,31 +45,6 @@ const KNOWN: c_int = IBV_QP_STATE
 pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
     errno::code_of(apply(qp, attributes, mask))
-}
-
-/// What the program has set and the engine does not keep: `ibv_query_qp` returns it as it was set.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AsSet {
-    address: Option<ibv_ah_attr>,
-    min_rnr_timer: Option<u8>,
-    retry_cnt: Option<u8>,
-    rnr_retry: Option<u8>,
-}
-
-impl AsSet {
-    /// Notes the attributes that a call has set.
-    fn note(&mut self, asked: &ibv_qp_attr, mask: c_int) {
-        let set = |attribute: c_int, value, before| match mask & attribute {
-            0 => before,
-            _ => Some(value),
-        };
-        if mask & IBV_QP_AV != 0 {
-            self.address = Some(asked.ah_attr);
-        }
-        self.min_rnr_timer = set(IBV_QP_MIN_RNR_TIMER, asked.min_rnr_timer, self.min_rnr_timer);
-        self.retry_cnt = set(IBV_QP_RETRY_CNT, asked.retry_cnt, self.retry_cnt);
-        self.rnr_retry = set(IBV_QP_RNR_RETRY, asked.rnr_retry, self.rnr_retry);
-    }
 }
 
 /// Changes a queue pair.
@@ -188,7 +164,7 @@ pub(crate) extern "C" fn query(
 }
 
 /// Returns the attributes of a queue pair as `ibv_query_qp` reports them.
-fn describe(info: &QpInfo, as_set: &AsSet, cap: ibv_qp_cap) -> ibv_qp_attr {
+fn describe(info: &QpInfo, as_set: &AttributesAsSet, cap: ibv_qp_cap) -> ibv_qp_attr {
     let set = &info.attributes;
     let state = c_int::from(info.state.code());
     ibv_qp_attr {
@@ -263,7 +239,7 @@ mod tests {
         let set = translate(&asked, mask).unwrap();
         assert_eq!(set.min_rnr_timer, RnrTimer::new(14));
         assert_eq!((set.retry_count, set.rnr_retry), (Some(5), Some(7)));
-        let mut as_set = AsSet::default();
+        let mut as_set = AttributesAsSet::default();
         as_set.note(&asked, mask);
         as_set.note(&ibv_qp_attr::default(), IBV_QP_STATE);
         let found = (as_set.min_rnr_timer, as_set.retry_cnt, as_set.rnr_retry);

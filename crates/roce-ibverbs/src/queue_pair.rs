@@ -11,6 +11,7 @@ use roce_abi::{
 use roce_verbs::{EventSource, QpCap, Service};
 
 use crate::acks::Acks;
+use crate::attributes_as_set::AttributesAsSet;
 use crate::cancellation::Uncancellable;
 use crate::completion_queue::{CompletionQueue, CqInner};
 use crate::context::ContextInner;
@@ -19,7 +20,6 @@ use crate::extended::staging::Staging;
 use crate::memory_reserve;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
-use crate::qp_attributes::AsSet;
 use crate::shared_receive_queue::{SharedReceiveQueue, SrqInner};
 
 /// A queue pair.
@@ -32,7 +32,7 @@ pub(crate) struct QueuePair {
     pub(crate) cap: ibv_qp_cap,
     pub(crate) signal_all: bool,
     /// Attributes that are queried as the program has set them.
-    pub(crate) as_set: Mutex<AsSet>,
+    pub(crate) as_set: Mutex<AttributesAsSet>,
     acks: Arc<Acks>,
     /// The requests between `ibv_wr_start` and `ibv_wr_complete`, for queue pairs that have these.
     pub(crate) staging: Option<Staging>,
