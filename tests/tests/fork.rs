@@ -28,8 +28,8 @@ fn run_forks(arguments: &[&str]) {
 #[tier1("librdmacm-dev")]
 fn a_child_holds_and_closes_nothing_of_its_parent() {
     let setting = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u32>().unwrap());
-    // Some 72 cases make a round.
-    let count = setting("ROCE_FORK_ROUNDS").map_or(18, |rounds| rounds * 72);
+    // So many cases make a round.
+    let count = setting("ROCE_FORK_ROUNDS").map_or(18, |rounds| rounds * 69);
     let seed = setting("ROCE_FORK_SEED").unwrap_or_else(|| std::process::id() % 72);
     println!("ROCE_FORK_SEED={seed}");
     run_forks(&["table", &count.to_string(), &seed.to_string()]);

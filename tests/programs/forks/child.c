@@ -243,6 +243,11 @@ struct child make_child(enum way way, enum deed deed, unsigned seed)
 	}
 	char byte;
 	CHECK_EQ(read(child.report, &byte, 1), 1);
+	if (way == CLONE && deed == EXITS) {
+		/* It holds all until it has ended. */
+		expect_success_of(child.pid);
+		child.pid = 0;
+	}
 	return child;
 }
 

@@ -147,7 +147,9 @@ static void run_table(unsigned count, unsigned seed)
 	for (enum moment moment = 0; moment < MOMENTS; moment++) {
 		for (enum way way = 0; way < WAYS; way++) {
 			for (enum deed deed = 0; deed < DEEDS; deed++) {
-				if (!exists(way, deed))
+				/* Another thread may hold the lock of the heap, and no handler frees it. */
+				bool is_bare = way == CLONE && moment == MEANWHILE;
+				if (!exists(way, deed) || is_bare)
 					continue;
 				all[len].moment = moment;
 				all[len].way = way;

@@ -28,7 +28,7 @@ use super::{descriptors::Entry, fork};
 /// ```
 pub struct Own<T: AsFd> {
     value: ManuallyDrop<T>,
-    entry: Entry,
+    entry: ManuallyDrop<Entry>,
 }
 
 impl<T: AsFd> Own<T> {
@@ -41,7 +41,7 @@ impl<T: AsFd> Own<T> {
         fork::between_forks(|| {
             let value = make().map_err(Into::into)?;
             let entry = Entry::new(value.as_fd())?;
-            Ok(Self { value: ManuallyDrop::new(value), entry })
+            Ok(Self { value: ManuallyDrop::new(value), entry: ManuallyDrop::new(entry) })
         })
     }
 
@@ -55,18 +55,22 @@ impl<T: AsFd> Own<T> {
     pub fn map<U: AsFd>(self, wrap: impl FnOnce(T) -> U) -> Own<U> {
         let this = ManuallyDrop::new(self);
         // SAFETY: both are moved out of a value that is neither used nor dropped from here on.
-        let (value, entry) = unsafe { (ptr::read(&raw const *this.value), ptr::read(&this.entry)) };
-        Own { value: ManuallyDrop::new(wrap(value)), entry }
+        let (value, entry) =
+            unsafe { (ptr::read(&raw const *this.value), ptr::read(&raw const *this.entry)) };
+        Own { value: ManuallyDrop::new(wrap(value)), entry: ManuallyDrop::new(entry) }
     }
 }
 
 impl<T: AsFd> Drop for Own<T> {
     fn drop(&mut self) {
-        // The entry goes after the descriptor: a child that is made in between has it closed.
+        // The entry goes after the descriptor, and not during a fork: the kernel copies descriptors for the child
+        // before memory, which would have the one and not the other.
         if self.is_open() {
             // SAFETY: the value is not used again.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+        // SAFETY: the entry is not used again.
+        fork::between_forks(|| unsafe { ManuallyDrop::drop(&mut self.entry) });
     }
 }
 
