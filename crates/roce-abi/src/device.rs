@@ -203,6 +203,8 @@ pub const IBV_PORT_ACTIVE: c_int = 4;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 pub const IBV_PORT_CM_SUP: u32 = 1 << 16;
 pub const IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
+/// Flag of a port: every address vector has a GID.
+pub const IBV_QPF_GRH_REQUIRED: u8 = 1 << 0;
 
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 /// The type of a GID, as `ibv_query_gid_type` reports it.

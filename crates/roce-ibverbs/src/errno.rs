@@ -4,9 +4,12 @@ use std::ffi::c_int;
 use std::ptr;
 
 use libc::{
-    EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
+    EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODATA, ENODEV,
+    ENOMEM, EPERM,
 };
 use roce_verbs::{ApiMisuse, AttachError, Error, OpenError, PostError, RouteError, WrError};
+
+use crate::address_vector::GID_TABLE_LEN;
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -60,6 +63,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
         Error::Route(_) => EIO,
+        Error::NoSuchGid { index, .. } if c_int::from(*index) < GID_TABLE_LEN => ENODATA,
         _ => EINVAL,
     }
 }

@@ -103,7 +103,10 @@ unsafe fn register(
     memory_reserve::check()?;
     let rights = access_flags(access)?;
     let first = address as usize;
-    if first.checked_add(length).is_none() || iova.checked_add(length as u64).is_none() {
+    // The kernel registers whole pages: the end of the last one is an address, too.
+    let last_page =
+        first.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_LEN as usize));
+    if last_page.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(EINVAL);
     }
     // As the kernel, which registers pages: at least one, and peers see the same offset in a page.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use libc::{EINVAL, EOPNOTSUPP};
+use libc::EINVAL;
 use roce_abi::{
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
@@ -240,7 +240,7 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOperation, c_int> {
             };
             SendOperation::BindWindow(binding?)
         }
-        _ => return Err(EOPNOTSUPP),
+        _ => return Err(EINVAL),
     })
 }
 

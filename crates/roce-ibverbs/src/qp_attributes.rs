@@ -3,13 +3,13 @@
 use std::ffi::c_int;
 use std::sync::PoisonError;
 
-use libc::EINVAL;
+use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    ibv_ah_attr, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
+    IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN,
+    IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah_attr, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
 };
 use roce_verbs::{
     AccessFlags, AckTimeout, PathMtu, Psn, QpAttributes, QpInfo, QpState, Qpn, RnrTimer, Service,
@@ -41,6 +41,9 @@ const KNOWN: c_int = IBV_QP_STATE
     | IBV_QP_PATH_MIG_STATE
     | IBV_QP_DEST_QPN;
 
+/// Attributes of the specification; the kernel refuses others as not supported.
+const OF_STANDARD: c_int = (IBV_QP_DEST_QPN << 1) - 1;
+
 /// `ibv_modify_qp`
 pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
     let _uncancellable = Uncancellable::begin();
@@ -54,7 +57,7 @@ pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: 
 fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
     let mut attributes = translate(asked, mask)?;
     if mask & IBV_QP_PATH_MIG_STATE != 0
-        && (qp.qp.service() == Service::Ud || asked.path_mig_state != 0)
+        && (asked.path_mig_state != 0 || !takes_migration_state(qp, attributes.state)?)
     {
         return Err(EINVAL);
     }
@@ -77,8 +80,27 @@ fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> 
     Ok(())
 }
 
+/// Returns true if a change to this state, or of none, may name the migration state.
+///
+/// # Errors
+/// An `errno` value.
+fn takes_migration_state(qp: &QueuePair, to: Option<QpState>) -> Result<bool, c_int> {
+    let from = qp.qp.query().map_err(|error| errno::of(&error))?.state;
+    let fits = match (from, to.unwrap_or(from)) {
+        (
+            QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendQueueDrain,
+            QpState::ReadyToSend,
+        ) => true,
+        (from, to) => from == QpState::SendQueueDrain && to == from,
+    };
+    Ok(fits && qp.qp.service() != Service::Ud)
+}
+
 /// Translates all attributes but the path.
 fn translate(asked: &ibv_qp_attr, mask: c_int) -> Result<QpAttributes, c_int> {
+    if mask & !OF_STANDARD != 0 {
+        return Err(EOPNOTSUPP);
+    }
     if mask & !KNOWN != 0 {
         return Err(EINVAL);
     }
@@ -137,6 +159,9 @@ pub(crate) extern "C" fn query(
     mask: c_int,
     init: Option<&mut ibv_qp_init_attr>,
 ) -> c_int {
+    if mask & IBV_QP_RATE_LIMIT != 0 {
+        return errno::failed(EOPNOTSUPP); // as rdma-core, without asking the device
+    }
     let info = match qp.qp.query() {
         Ok(info) => info,
         Err(error) => return errno::failed(errno::of(&error)),

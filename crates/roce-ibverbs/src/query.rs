@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr;
 
-use libc::{EINVAL, ENODATA, EOPNOTSUPP};
+use libc::{EINVAL, ENODATA, ENOENT};
 use roce_abi::{
     COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_HCA, IBV_DEVICE_ATOMIC_WRITE, IBV_DEVICE_CURR_QP_STATE_MOD,
     IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
@@ -14,13 +14,15 @@ use roce_abi::{
     IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_ATOMIC_WRITE, IBV_ODP_SUPPORT_FLUSH,
     IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
     IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP,
-    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr, ibv_device_attr_ex,
-    ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_query_device_ex_input,
+    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr,
+    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr,
+    ibv_query_device_ex_input,
 };
 use roce_verbs::{
     Error, GidEntry, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_WINDOWS, PathMtu, PortState, QpCap,
 };
 
+use crate::address_vector::GID_TABLE_LEN;
 use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::device_list::{FW_VER, c_text};
@@ -31,8 +33,6 @@ use crate::errno;
 const VENDOR_ID: u32 = 0x72_6f63;
 /// Objects of a kind that a device may have: what programs ask for less of, not a limit of ours.
 const MANY: c_int = 1 << 16;
-/// Rows of the GID table: an index is a byte.
-const GID_TABLE_LEN: c_int = roce_verbs::GID_TABLE_LEN as c_int;
 /// The only partition key: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
 const PHYS_STATE_DISABLED: u8 = 3;
@@ -185,6 +185,7 @@ fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_i
         active_speed: rate.speed as u8,
         phys_state: if is_active { PHYS_STATE_LINK_UP } else { PHYS_STATE_DISABLED },
         link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: IBV_QPF_GRH_REQUIRED,
         ..zero
     })
 }
@@ -301,10 +302,8 @@ pub(crate) unsafe extern "C" fn gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    if flags != 0 {
-        return errno::failed(EOPNOTSUPP);
-    }
     match gid_row(context, port, index) {
+        _ if flags != 0 => errno::failed(EINVAL),
         Ok(row) => {
             // SAFETY: the program passes room for `size` bytes.
             unsafe { write_prefix(&entry_of(context, &row), entry, size) };
@@ -323,7 +322,7 @@ pub(crate) unsafe extern "C" fn gid_table(
     size: usize,
 ) -> isize {
     if flags != 0 {
-        return -(EOPNOTSUPP as isize);
+        return -(EINVAL as isize);
     }
     let table = match context.device().gid_table() {
         Ok(table) => table,
@@ -350,8 +349,12 @@ pub(crate) extern "C" fn pkey(
     index: c_int,
     pkey: &mut u16,
 ) -> c_int {
-    if port != 1 || index != 0 || context.device().is_inherited() {
+    if context.device().is_inherited() {
         errno::set(EINVAL);
+        return -1;
+    }
+    if port != 1 || index != 0 {
+        errno::set(ENOENT); // rdma-core looks for a file of the port, of this name
         return -1;
     }
     *pkey = DEFAULT_PKEY.to_be();

@@ -149,7 +149,7 @@ void queue_pair_transitions(void)
 	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
 	CHECK_CODE(modify(qp, attributes, IBV_QPS_SQD, IBV_QP_STATE), EINVAL);
 	CHECK_CODE(modify(qp, attributes, 99, INIT), EINVAL);
-	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT | 1 << 30), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT | 1 << 30), EOPNOTSUPP);
 	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT | IBV_QP_QKEY), EINVAL);
 	need_each(qp, attributes, IBV_QPS_INIT, INIT);
 	wrong = attributes;
@@ -174,7 +174,10 @@ void queue_pair_transitions(void)
 	wrong.ah_attr.grh.sgid_index = 255;
 	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
 	wrong.ah_attr.grh.sgid_index = 254;
-	CHECK_ONE_OF(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL, ENODATA);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), ENODATA);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTR, RTR | 1 << 21), EOPNOTSUPP);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTR, RTR | IBV_QP_PATH_MIG_STATE), EINVAL);
+	CHECK_CODE(ibv_query_qp(qp, &queried, IBV_QP_RATE_LIMIT, &init), EOPNOTSUPP);
 	CHECK_EQ(ibv_query_qp(qp, &queried, IBV_QP_STATE, &init), 0);
 	CHECK_EQ(queried.qp_state, IBV_QPS_INIT);
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTR, RTR), 0);
@@ -228,7 +231,7 @@ void addresses(void)
 	wrong.grh.sgid_index = 254;
 	errno = 0;
 	CHECK(!ibv_create_ah(endpoint.pd, &wrong));
-	CHECK_ONE_OF(errno, EINVAL, ENODATA);
+	CHECK_EQ(errno, ENODATA);
 
 	/* Headers that name no address, or one of another host. */
 	struct ibv_wc completion = {.wc_flags = IBV_WC_GRH};

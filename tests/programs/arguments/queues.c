@@ -136,6 +136,7 @@ void shared_receive_queues(void)
 	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_LIMIT), EINVAL);
 	change = (struct ibv_srq_attr){.max_wr = device.max_srq_wr + 1};
 	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
+	CHECK_EQ(ibv_modify_srq(srq, &change, 4), 0);
 	change = (struct ibv_srq_attr){.max_wr = 0};
 	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
 	CHECK_EQ(ibv_query_srq(srq, &change), 0);
