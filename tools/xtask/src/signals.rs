@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::{Result, workspace};
+use crate::Result;
 
 /// Names and numbers of the signals that tests send and expect to have an effect.
 const SENT: &[(&str, u32)] = &[("INT", 2), ("QUIT", 3), ("TERM", 15)];
@@ -33,11 +33,9 @@ pub(crate) fn restore_defaults() -> Result<()> {
         )
         .into());
     }
-    let error = Command::new("env")
-        .arg(option)
-        .arg(workspace::OURSELVES)
-        .args(env::args_os().skip(1))
-        .exec();
+    // By its path: `/proc/self/exe` would be `env` there.
+    let ourselves = env::current_exe()?;
+    let error = Command::new("env").arg(option).arg(ourselves).args(env::args_os().skip(1)).exec();
     Err(format!("start env: {error}").into())
 }
 
@@ -59,14 +57,5 @@ mod tests {
         assert_eq!(ignored("SigIgn:\t0000000000004001\n"), ["TERM"]);
         assert!(ignored("SigIgn:\t0000000000001000\n").is_empty(), "Rust ignores SIGPIPE");
         assert!(ignored("Name:\tx\n").is_empty());
-    }
-
-    #[test]
-    fn a_program_of_the_tests_can_be_interrupted_though_its_starter_ignores_sigint() {
-        let script =
-            "trap '' INT; exec env --default-signal=INT sh -c 'kill -INT $$; echo ignored'";
-        let output = Command::new("sh").args(["-c", script]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-        assert!(!output.status.success());
     }
 }
