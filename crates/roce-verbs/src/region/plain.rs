@@ -10,11 +10,11 @@ use roce_transport::MemoryFault;
 /// Copies out of memory that other threads access, each aligned unit of at most eight bytes by one load, in any
 /// order. A page that is missing is a fault of the caller.
 ///
-/// It is for what a program's own call reads, as inline data; see [`Mapping`](super::Mapping) for regions.
+/// It is for what a program's own call reads, as inline data; regions have accesses of their own.
 ///
 /// # Safety
-/// As many bytes as `into` has can be read at `from`, and all other accesses to them are atomic (rule 3 of
-/// [`super`]).
+/// As many bytes as `into` has can be read at `from`, and all other accesses to them meanwhile are atomic, or those
+/// of other programs' code, which the compiler does not see.
 pub unsafe fn load_units(from: *const u8, into: &mut [u8]) {
     // SAFETY: the caller's promise, and `into` is ours alone.
     let copied = unsafe { read(from, into.as_mut_ptr(), into.len()) };
