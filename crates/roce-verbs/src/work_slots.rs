@@ -147,6 +147,10 @@ impl WorkSlots {
     /// The program takes a completion.
     #[inline]
     pub(crate) fn retire(&self, completion: &Completion) {
+        // One that has retired its requests names slot 0, whose counts another queue's lock guards.
+        if completion.retired.count() == 0 {
+            return;
+        }
         let Some(slot) = self.get(completion.retired.queue()) else { return };
         let count = completion.retired.count();
         if !completion.operation.is_receive() {
@@ -230,5 +234,28 @@ mod tests {
         // One that names no request any more.
         slots.retire(&completion(CompletionOperation::Write, pair, 0));
         assert_eq!(of_pair.sends.taken(), 1);
+    }
+
+    #[test]
+    fn completions_that_retire_nothing_lose_no_count_of_another_thread() {
+        const COUNT: u32 = 200_000;
+        let slots = WorkSlots::default();
+        let first = slots.allocate(false).unwrap();
+        assert_eq!(first, Retired::default().queue(), "what names no queue names this one");
+        let polled_last = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let stale = completion(CompletionOperation::Write, first, 0);
+                while !polled_last.load(Ordering::Relaxed) {
+                    slots.retire(&stale);
+                }
+            });
+            for _ in 0..COUNT {
+                slots.get(first).unwrap().sends.take();
+                slots.retire(&completion(CompletionOperation::Write, first, 1));
+            }
+            polled_last.store(true, Ordering::Relaxed);
+        });
+        assert!(slots.get(first).unwrap().is_empty());
     }
 }
