@@ -18,10 +18,10 @@ use roce_io::{
 
 use crate::idle_sockets::ReusedSocket;
 
-/// Frames that a socket without a ring receives in one system call.
+/// Frames that a socket without a ring receives in one system call. It takes frames of any length: where no
+/// successor can be opened, as after a change of user, it carries the traffic of queue pairs. Buffers cost memory as
+/// far as they were filled.
 const BATCH: usize = 4;
-/// Bytes of the longest frame that it receives: frames of management datagrams have 300 to 400.
-const MAX_LEN: usize = 2048;
 
 /// The socket that takes the place of one without a ring, as soon as it is open.
 #[derive(Debug)]
@@ -40,6 +40,11 @@ impl Successor {
         let socket = ReusedSocket::open(&config)?;
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
         Ok(())
+    }
+
+    /// Closes the socket, if it is open.
+    pub(crate) fn close(&self) {
+        drop(self.take());
     }
 
     fn take(&self) -> Option<ReusedSocket> {
@@ -64,7 +69,6 @@ impl GrowingSocket {
     pub(crate) fn open(config: &AfPacketConfig) -> Result<(Self, Arc<Successor>), OpenError> {
         let small = AfPacketConfig {
             receive: ReceiveMode::Mmsg { batch: BATCH },
-            max_receive_len: MAX_LEN,
             transmit_slots: 1,
             ..config.clone()
         };
@@ -79,11 +83,14 @@ impl GrowingSocket {
         self.socket.interface()
     }
 
-    fn grow(&mut self) {
-        if let Some(next) = self.successor.as_ref().and_then(|it| it.take()) {
+    /// Lets the successor take the place of the socket, if it is open and takes this filter.
+    fn grow(&mut self, filter: &Filter) -> io::Result<()> {
+        if let Some(mut next) = self.successor.as_ref().and_then(|it| it.take()) {
+            next.set_filter(filter)?;
             self.successor = None;
             self.before = Some(std::mem::replace(&mut self.socket, next));
         }
+        Ok(())
     }
 }
 
@@ -134,7 +141,7 @@ impl FrameDevice for GrowingSocket {
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
-        self.grow();
+        self.grow(filter)?;
         self.socket.set_filter(filter)
     }
 

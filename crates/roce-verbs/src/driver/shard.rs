@@ -105,7 +105,10 @@ impl Shard {
         }
         let grown = self.open_successors().and_then(|()| {
             let mut engine = self.lock_engine();
+            // As many descriptors as are duplicated afterwards, when nothing may fail any more.
+            let spare = duplicates(&engine)?;
             engine::update_filters(&mut engine)?;
+            drop(spare);
             Ok(duplicates(&engine)?)
         });
         self.is_small.store(false, Ordering::Release);
@@ -117,6 +120,8 @@ impl Shard {
                 self.later_fds.get().map(Vec::as_slice)
             }
             Err(error) => {
+                // All or none: the next change of the filter would put those that are open in their places.
+                self.successors.iter().for_each(|it| it.close());
                 let interface = self.common.port.name();
                 tracing::warn!(%error, interface, "the device has no receive rings");
                 None
