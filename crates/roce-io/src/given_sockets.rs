@@ -8,7 +8,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::OwnedFd,
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -36,11 +36,7 @@ pub(crate) fn packet_socket(giver: &Path, whole_trains: bool) -> io::Result<(Soc
     connection.connect(&SockAddr::unix(giver)?)?;
     let request = if whole_trains { WHOLE_TRAINS } else { PACKETS };
     connection.send_with_flags(&[request], libc::MSG_NOSIGNAL)?;
-    let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
-    let mut readable = [PollFd::new(&connection, PollFlags::IN)];
-    if poll(&mut readable, Some(&patience))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
+    wait_until_readable(&connection)?;
     // The socket is this process's from its first moment on.
     let given = Own::make(|| receive(&connection))?.map(socket2::Socket::from);
     let here = sockets::namespace_of(&connection);
@@ -51,6 +47,22 @@ pub(crate) fn packet_socket(giver: &Path, whole_trains: bool) -> io::Result<(Soc
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok((given, connection))
+}
+
+/// Waits for the giver, also where signals interrupt the wait.
+fn wait_until_readable(connection: &Socket) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let patience = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut readable = [PollFd::new(connection, PollFlags::IN)];
+        match poll(&mut readable, Some(&patience)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Receives a descriptor, if one waits.

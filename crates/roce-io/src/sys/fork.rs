@@ -107,18 +107,23 @@ static FORKING: AtomicU32 = AtomicU32::new(0);
 /// copy. It takes no lock, and does not call this.
 pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
     watch();
+    let mut is_counted = false;
     // A handler that runs in the middle of this forks itself: neither waits for ever.
     for _ in 0..MAX_NAPS {
         MAKING.fetch_add(1, Ordering::SeqCst);
         if FORKING.load(Ordering::SeqCst) == 0 {
+            is_counted = true;
             break;
         }
         MAKING.fetch_sub(1, Ordering::SeqCst);
         nap();
     }
     let made = make();
-    // After `MAX_NAPS` it was not counted.
-    let _counted = MAKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |it| it.checked_sub(1));
+    if is_counted {
+        // In a child, which has none counted, there is nothing to take away.
+        let less = |it: u32| it.checked_sub(1);
+        let _counted = MAKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    }
     made
 }
 
@@ -145,6 +150,13 @@ extern "C" fn in_the_parent() {
 }
 
 extern "C" fn in_the_child() {
+    let has_page = !std::ptr::eq(number(), &raw const WITHOUT_PAGE);
+    if has_page && number().load(Ordering::Acquire) != 0 {
+        // Another handler has opened a device: what it has made is the child's.
+        MAKING.store(0, Ordering::SeqCst);
+        FORKING.store(0, Ordering::SeqCst);
+        return;
+    }
     begin_as_child();
 }
 
