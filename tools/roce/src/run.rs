@@ -27,6 +27,7 @@ mod timeout;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -420,24 +421,35 @@ fn keep(
     services: &Services,
     folder: Option<RunFolder>,
 ) -> Result {
-    let count = survivors::count(signals)?;
-    if count == 0 {
-        return outcome;
-    }
+    let leave = |folder: Option<RunFolder>| folder.into_iter().for_each(RunFolder::leave);
+    let count = match survivors::count(signals) {
+        Ok(0) => return outcome,
+        Ok(count) => count,
+        Err(error) => {
+            leave(folder);
+            return Err(error);
+        }
+    };
     let is_first = front.starter() == 1;
-    eprintln!("roce: {}", survivors::sentence(&program.display().to_string(), count, is_first));
+    let sentence = survivors::sentence(&program.display().to_string(), count, is_first);
+    // What reads it may have gone, and the process in front may have been killed: the survivors go on all the same,
+    // and need the folder.
+    let _told = writeln!(std::io::stderr(), "roce: {sentence}");
     let code = match outcome.map_err(not_run) {
         Err(CliError::Reported(code)) => code,
         _ => 0,
     };
-    let running = services.start()?;
-    front.leave(code)?;
-    let are_gone = survivors::keep(signals)?;
-    running.end();
-    if !are_gone {
-        // The next run removes it, once they have gone.
-        folder.into_iter().for_each(RunFolder::leave);
+    let running = services.start();
+    let _left = front.leave(code);
+    let are_gone = survivors::keep(signals);
+    if let Ok(running) = running {
+        running.end();
     }
+    if !matches!(are_gone, Ok(true)) {
+        // The next run removes it, once they have gone.
+        leave(folder);
+    }
+    are_gone?;
     Err(CliError::Reported(code))
 }
 

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -46,6 +46,11 @@ impl Capture {
             true => Some(capture_pipe::open(path, |time| pause(signals, time))?),
             false => None,
         };
+        if pipe.is_some() {
+            // Other users know the path, but the pipe may be one that they cannot read.
+            let mut options = File::options();
+            options.write(true).create_new(true).mode(0o600).open(&file)?;
+        }
         CaptureFile::create(&file).map_err(|error| failed(path, error))?;
         let copier = pipe.map(|pipe| Copier::start(&file, pipe, path.to_owned())).transpose()?;
         Ok(Self { copier })

@@ -56,6 +56,10 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
+        // Processes of a run that ends by a panic may go on; the next run removes the folder.
+        if std::thread::panicking() {
+            return;
+        }
         // The program may have locked a file; what stays is removed by the next run.
         let _ = fs::remove_dir_all(&self.path);
     }
