@@ -172,7 +172,8 @@ pub(crate) fn check() -> Result<(), c_int> {
 fn probe() -> Result<(), c_int> {
     // SAFETY: the size is not 0, and the memory goes back as it came.
     unsafe {
-        let memory = System.alloc(PROBE);
+        // Without the hint the compiler leaves out an allocation that is only freed again.
+        let memory = std::hint::black_box(System.alloc(PROBE));
         if memory.is_null() {
             return Err(ENOMEM);
         }

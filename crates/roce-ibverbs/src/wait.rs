@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use libc::{EAGAIN, EINTR, EIO, POLLIN, c_void, nfds_t, pollfd, ssize_t};
-use roce_verbs::Device;
+use roce_verbs::{Device, may_events_be_read};
 
 use crate::cancellation::Cancellability;
 use crate::errno;
@@ -167,7 +167,8 @@ pub(crate) fn after_nothing(
         return Attempt::Failed(EAGAIN);
     }
     let mut sleep = Sleep::without_end();
-    if beside.iter().all(|set| set.is_driven) && handlers_differ() {
+    let may_read = kind != Kind::Pipe || may_events_be_read();
+    if may_read && beside.iter().all(|set| set.is_driven) && handlers_differ() {
         let fd = fd.as_raw_fd();
         sleep.by = if kind == Kind::Pipe { By::Read(fd) } else { By::Peek(fd) };
         return Attempt::Sleep(sleep);

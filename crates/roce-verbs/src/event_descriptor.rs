@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_io::process::Own;
@@ -15,7 +15,8 @@ use roce_io::process::Own;
 /// It is the reading end of a pipe, in which a byte lies for each event. The program owns its flags and may
 /// read it, so that a read of it here could block. What is read here is another opening of the same pipe.
 /// That needs `/proc`. Without it the program's descriptor is read here, after a look whether it has bytes: a
-/// program that reads it at that moment blocks the caller until the next event.
+/// program that reads it at that moment blocks the caller. The library itself does not read it then: see
+/// [`may_events_be_read`].
 ///
 /// All calls are made with the lock of the list held.
 #[derive(Debug)]
@@ -27,6 +28,15 @@ pub(crate) struct EventDescriptor {
     is_reopened: bool,
     /// Bytes in the pipe, unless the program has read some.
     bytes: AtomicUsize,
+}
+
+/// A descriptor could not be opened a second time.
+static IS_READ_BY_LIBRARY: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if a caller that waits for an event may sleep in read(2) of a list's descriptor: no descriptor
+/// of this process is one that the library reads in the same way.
+pub fn may_events_be_read() -> bool {
+    !IS_READ_BY_LIBRARY.load(Ordering::Relaxed)
 }
 
 /// Most bytes in the pipe. Some users' pipes have a single page.
@@ -53,6 +63,7 @@ impl EventDescriptor {
             let writer = writer.take().ok_or(io::ErrorKind::BrokenPipe)?;
             reopen(&path).or_else(|_| {
                 is_reopened = false;
+                IS_READ_BY_LIBRARY.store(true, Ordering::Relaxed);
                 io::Result::Ok(File::from(OwnedFd::from(writer)))
             })
         })?;

@@ -120,6 +120,7 @@ pub use device::{Device, DeviceInfo};
 pub use device_config::{DeviceConfig, PeersInRun, QueueRule};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
+pub use event_descriptor::may_events_be_read;
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
 pub use memory_window::MemoryWindow;
 pub use named_device::{
