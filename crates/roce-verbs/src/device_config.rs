@@ -82,7 +82,8 @@ pub struct DeviceConfig {
     /// goes on without it. A device with a [`capture`](Self::capture) or [`faults`](Self::faults)
     /// has one shard.
     pub shards: usize,
-    /// Until when a posted request takes a place in its work queue. Default [`QueueRule::Polled`].
+    /// Until when a posted request takes a place in its work queue. Default [`QueueRule::Done`], with which requests
+    /// that have no completions may be posted for ever; the C library takes [`QueueRule::Polled`].
     pub queue_rule: QueueRule,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
@@ -106,11 +107,10 @@ pub struct DeviceConfig {
 }
 
 /// Until when a posted request counts against the capacity of its work queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueRule {
     /// Until the program has polled the completion that retires it, as on cards: its own, or, for a send
     /// request that has none, the next one of its queue. A program that never polls fills its queue.
-    #[default]
     Polled,
     /// Until it is done, as the kernel's `rdma_rxe` has it: requests whose completions wait to be polled
     /// do not count, nor do those that have no completion.
@@ -138,7 +138,7 @@ impl Default for DeviceConfig {
             link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
             shards: 1,
-            queue_rule: QueueRule::default(),
+            queue_rule: QueueRule::Done,
             counter_file: None,
             counters_each_round: false,
             connection_timing: cm::Timing::default(),

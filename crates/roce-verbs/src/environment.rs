@@ -175,7 +175,7 @@ pub const QUEUES: &str = "ROCE_QUEUES";
 /// What is wrong with its value.
 pub fn queue_rule() -> Result<QueueRule, String> {
     match var_os(QUEUES) {
-        None => Ok(QueueRule::default()),
+        None => Ok(QueueRule::Polled),
         Some(value) if value == "polled" => Ok(QueueRule::Polled),
         Some(value) if value == "rxe" => Ok(QueueRule::Done),
         Some(value) => {

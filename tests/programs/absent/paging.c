@@ -80,7 +80,7 @@ void paging_implicit(void)
 {
 	struct endpoint endpoint;
 	open_endpoint(&endpoint, 3 * MESSAGE, 64);
-	CHECK_NULL(ibv_reg_mr(endpoint.pd, NULL, SIZE_MAX, rights & ~IBV_ACCESS_ON_DEMAND), EFAULT);
+	CHECK_NULL(ibv_reg_mr(endpoint.pd, NULL, SIZE_MAX, rights & ~IBV_ACCESS_ON_DEMAND), EINVAL);
 	struct ibv_mr *all = ibv_reg_mr(endpoint.pd, NULL, SIZE_MAX, rights);
 	CHECK(all);
 	struct connection connection = connect_to_self(&endpoint, 8);

@@ -28,6 +28,11 @@ static __thread unsigned long buffers;
 static long until_failure = -1;
 static bool is_lasting, has_failed;
 
+bool fails_allocations(void)
+{
+	return COUNTS;
+}
+
 void fail_allocations_from(long number, bool lasting)
 {
 	is_lasting = lasting;

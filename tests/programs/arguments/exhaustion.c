@@ -121,6 +121,8 @@ static int exchange(struct objects *made, const struct endpoint *endpoint)
 /* With each allocation in turn as the one that fails, and as the first of all that fail. */
 void failing_allocations(void)
 {
+	if (!fails_allocations())
+		return;
 	struct endpoint endpoint;
 	open_endpoint(&endpoint, 4096, 16);
 	struct objects made;
@@ -158,6 +160,8 @@ static void limit_address_space(size_t more)
 /* Objects and requests until the address space is used up. */
 void used_up_memory(void)
 {
+	if (!fails_allocations())
+		return;
 	enum { RECEIVES, REGIONS, QUEUE_PAIRS, QUEUES, ADDRESSES, KINDS };
 	for (int kind = 0; kind < KINDS; kind++) {
 		int child = fork();
