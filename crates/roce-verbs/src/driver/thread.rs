@@ -153,7 +153,8 @@ impl Shard {
         is_over |= seen.held == Check::Nothing && self.held_posts().is_missed(self.sleep());
         if limit > MAX_RECHECK {
             // The caller in `wait` may have left, or not see a backlog or a timer.
-            let until = self.now() + limit;
+            // As seen when the limit was set: a moment later, the timer that set it would seem to come before it.
+            let until = seen.now + limit;
             let engine = self.lock_engine();
             is_over |= self.waiters.load(Ordering::SeqCst) == 0
                 || engine.is_unfinished()
