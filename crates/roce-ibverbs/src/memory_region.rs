@@ -103,10 +103,13 @@ unsafe fn register(
     memory_reserve::check()?;
     let rights = access_flags(access)?;
     let first = address as usize;
+    let on_demand = access & IBV_ACCESS_ON_DEMAND != 0;
+    let is_whole_space = on_demand && address.is_null() && length == usize::MAX;
     // The kernel registers whole pages: the end of the last one is an address, too.
     let last_page =
         first.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_LEN as usize));
-    if last_page.is_none() || iova.checked_add(length as u64).is_none() {
+    let has_end = last_page.is_some() || is_whole_space;
+    if !has_end || iova.checked_add(length as u64).is_none() {
         return Err(EINVAL);
     }
     // As the kernel, which registers pages: at least one, and peers see the same offset in a page.
@@ -117,8 +120,6 @@ unsafe fn register(
         return Err(EINVAL);
     }
     let iova = if is_zero_based { 0 } else { iova };
-    // With address 0 and length SIZE_MAX the whole address space.
-    let on_demand = access & IBV_ACCESS_ON_DEMAND != 0;
     let options = RegisterOptions { iova: Some(iova), on_demand, ..RegisterOptions::default() };
     let inner = pd.inner();
     // SAFETY: the caller's promise.
