@@ -87,6 +87,9 @@ fn packet_sockets(host: &Host) -> usize {
     table.lines().count() - 1
 }
 
+/// The most sockets that a process which opens devices again and again keeps for the next one.
+const KEPT_SOCKETS: usize = 4;
+
 #[tier1]
 fn a_shard_is_opened_with_the_first_queue_that_it_is_the_home_of() {
     let cable = Cable::with_mtu(1500);
@@ -101,7 +104,7 @@ fn a_shard_is_opened_with_the_first_queue_that_it_is_the_home_of() {
             assert_eq!(packet_sockets(&cable.left), each * made.min(shards), "{made} queues");
         }
         drop((queues, device));
-        wait_until("the sockets are closed", || packet_sockets(&cable.left) == 0);
+        wait_until("the sockets are closed", || packet_sockets(&cable.left) <= KEPT_SOCKETS);
     }
 }
 
@@ -376,7 +379,7 @@ fn eight_shards_transfer_and_are_closed_with_the_device() {
         drop((pairs, far, right));
         while left.queues[0].poll_one().is_some() {}
     }
-    wait_until("the sockets are closed", || packet_sockets(&cable.right) == 0);
+    wait_until("the sockets are closed", || packet_sockets(&cable.right) <= KEPT_SOCKETS);
 }
 
 #[tier1]
