@@ -68,9 +68,11 @@ impl Damage {
 /// A connection whose one end is attacked from the address of its peer. That peer itself sends nothing.
 struct Attack<'a> {
     victim: &'a TestDevice,
-    region: MemoryRegion,
+    // Before the region: a message under way when it goes would complete with an error, for the next attack to
+    // poll.
     qp: QueuePair,
     _peer: QueuePair,
+    region: MemoryRegion,
     sender: RawSender,
     kind: Kind,
     mtu: usize,
