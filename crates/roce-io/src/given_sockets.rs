@@ -98,7 +98,8 @@ mod tests {
             let (mut refused, _) = listener.accept().unwrap();
             assert_eq!(refused.read(&mut [0]).unwrap(), 1);
             drop(refused);
-            let (connection, _) = listener.accept().unwrap();
+            let (mut connection, _) = listener.accept().unwrap();
+            assert_eq!(connection.read(&mut [0]).unwrap(), 1);
             let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
