@@ -239,9 +239,10 @@ const NAMES: [&[u8]; 4] = [b"eventfd-id", b"map_id", b"prog_id", b"link_id"];
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, fs::File};
 
     use super::*;
+    use crate::process::Own;
 
     #[test]
     fn every_place_is_in_one_part() {
@@ -249,7 +250,26 @@ mod tests {
         assert_eq!((places[0], places[63], places[64]), ((0, 0, 64), (0, 63, 64), (1, 0, 128)));
         assert!(places.iter().all(|(_, index, len)| index < len));
         assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len());
-        assert!(part_of(u32::MAX / 2).0 < PARTS + 2);
+    }
+
+    #[test]
+    fn places_of_closed_descriptors_are_used_again() {
+        const THREADS: u32 = 4;
+        const PAIRS: u32 = 300;
+        let before = USED.load(Ordering::Relaxed);
+        let threads = (0..THREADS).map(|_| {
+            std::thread::spawn(|| {
+                let open = || Own::make(|| File::open("/dev/null")).unwrap();
+                for _ in 0..PAIRS {
+                    let pair = (open(), open());
+                    assert!(pair.0.is_open() && pair.1.is_open());
+                }
+            })
+        });
+        threads.collect::<Vec<_>>().into_iter().for_each(|it| it.join().unwrap());
+        let used = USED.load(Ordering::Relaxed) - before;
+        // Other tests use some, too.
+        assert!(used < THREADS * PAIRS, "{used} places of {} descriptors", THREADS * PAIRS * 2);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Generation {
 }
 
 /// Has forks noticed.
-pub(crate) fn watch() {
+fn watch() {
     // Not a `Once`: a child made while another thread runs it would wait for ever. A handler that is
     // registered twice counts a fork twice, which does no harm.
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
@@ -106,7 +106,8 @@ static FORKING: AtomicU32 = AtomicU32::new(0);
 /// Runs `make` while no fork happens: what it makes is then known to be this process's before a child has a
 /// copy. It takes no lock, and does not call this.
 pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
-    watch();
+    // A child that has run no handler gives up what is its parent's before it makes anything of its own.
+    let _begun = Generation::current();
     let mut is_counted = false;
     // A handler that runs in the middle of this forks itself: neither waits for ever.
     for _ in 0..MAX_NAPS {
