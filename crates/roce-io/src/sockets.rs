@@ -119,7 +119,8 @@ impl NameLookup {
     }
 }
 
-fn abstract_address(name: &str) -> io::Result<SockAddr> {
+/// Returns the address of an abstract name.
+pub(crate) fn abstract_address(name: &str) -> io::Result<SockAddr> {
     SockAddr::unix(format!("\0{name}"))
 }
 

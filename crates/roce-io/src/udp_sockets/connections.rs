@@ -3,9 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use socket2::{Domain, SockAddr, Type};
+use socket2::{Domain, Type};
 
-use crate::sys::{self, socket::Socket};
+use crate::{
+    sockets::{abstract_address, namespace_of},
+    sys::{self, socket::Socket},
+};
 
 /// Connections that may wait until a device takes them.
 pub(super) const BACKLOG: i32 = 1024;
@@ -28,10 +31,12 @@ pub(super) enum Unsent {
 /// Connections to names that processes of this user have, the one used last behind the others.
 #[derive(Debug)]
 pub(super) struct Connections {
-    user: u32,
+    pub(super) user: u32,
     namespace: Option<u64>,
     /// Of the device's network namespace, whatever namespace the thread that needs one is in.
     spare: Vec<Socket>,
+    /// One that could not be connected or bound, and is used next.
+    unconnected: Option<Socket>,
     all: Vec<(String, Socket)>,
 }
 
@@ -39,20 +44,33 @@ impl Connections {
     /// Makes the set for a device in this thread's network namespace.
     pub(super) fn new() -> io::Result<Self> {
         let spare = (0..SPARE).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
-        let namespace = spare.first().and_then(namespace_of);
-        Ok(Self { user: sys::passing::effective_user(), namespace, spare, all: Vec::new() })
+        Ok(Self {
+            user: sys::passing::effective_user(),
+            namespace: spare.first().and_then(namespace_of),
+            spare,
+            unconnected: None,
+            all: Vec::new(),
+        })
     }
 
-    /// Returns a new socket of the device's network namespace.
+    /// Returns a socket of the device's network namespace that is neither bound nor connected.
     ///
     /// # Errors
     /// The kernel's; `NotFound` if this thread is in another namespace and has used what was made for that.
     pub(super) fn socket(&mut self) -> io::Result<Socket> {
+        if let Some(kept) = self.unconnected.take() {
+            return Ok(kept);
+        }
         let socket = open()?;
         if namespace_of(&socket) == self.namespace {
             return Ok(socket);
         }
         self.spare.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Takes a socket back that is still neither bound nor connected.
+    pub(super) fn give_back(&mut self, socket: Socket) {
+        self.unconnected = Some(socket);
     }
 
     /// Sends a message to the process that has a name, if it is one of this user.
@@ -81,16 +99,17 @@ impl Connections {
         sent.map_err(|_| Unsent::NotTaken)
     }
 
-    /// Returns true if a process of this user has a name.
-    pub(super) fn is_trusted(&mut self, name: &str) -> bool {
-        self.connect(name).is_ok()
+    /// Finds out whether a process of this user has a name.
+    pub(super) fn check(&mut self, name: &str) -> Result<(), Unsent> {
+        self.connect(name).map(drop)
     }
 
     /// Connects to a name. Nothing is sent before the kernel has told the user that has it.
     fn connect(&mut self, name: &str) -> Result<Socket, Unsent> {
-        let address = address(name).map_err(|_| Unsent::NotTaken)?;
+        let address = abstract_address(name).map_err(|_| Unsent::NotTaken)?;
         let socket = self.socket().map_err(|_| Unsent::NotTaken)?;
         if let Err(error) = socket.connect(&address) {
+            self.give_back(socket);
             // A socket of another kind is none of ours.
             return Err(match error.raw_os_error() {
                 Some(libc::EPROTOTYPE) => Unsent::NotOurs,
@@ -104,11 +123,6 @@ impl Connections {
     }
 }
 
-/// Returns the address of an abstract name.
-pub(super) fn address(name: &str) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0{name}"))
-}
-
 fn open() -> io::Result<Socket> {
     let socket = sys::socket::open(Domain::UNIX, Type::SEQPACKET, None)?;
     socket.set_nonblocking(true)?;
@@ -119,10 +133,26 @@ fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn namespace_of(socket: &Socket) -> Option<u64> {
-    sys::socket::namespace_cookie(socket.as_fd()).ok()
-}
-
 fn transmit(socket: &Socket, message: &[u8]) -> io::Result<()> {
     socket.send_with_flags(message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_process_has_use_up_no_socket() {
+        // As for a thread in another network namespace, which has only the sockets made for that.
+        let mut connections = Connections { namespace: Some(0), ..Connections::new().unwrap() };
+        for block in 0..=SPARE {
+            let name = format!("roce-io/connections/{}/{block}", std::process::id());
+            assert_eq!(connections.send(&name, b"message"), Err(Unsent::NotTaken));
+            assert_eq!(connections.check(&name), Err(Unsent::NotTaken));
+        }
+        for left in (0..SPARE).rev() {
+            assert!(connections.socket().is_ok(), "{left} should be left");
+        }
+        assert_eq!(connections.socket().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -15,7 +15,7 @@ use std::{
 use roce_wire::Qpn;
 
 use super::{
-    connections::{BACKLOG, Connections, Unsent, address},
+    connections::{BACKLOG, Connections, Unsent},
     headers,
     peers::Source,
 };
@@ -24,6 +24,7 @@ use crate::{
     Filter, QpnBlocks,
     error::OpenError,
     process::Own,
+    sockets::abstract_address,
     sys::{self, passing::AnyReadable},
 };
 
@@ -71,7 +72,6 @@ pub(super) struct PassedFrame<'a> {
 /// The sockets by which datagrams are passed on.
 #[derive(Debug)]
 pub(super) struct Passing {
-    user: u32,
     /// A source port of the device's engine, which no other engine has.
     engine: u16,
     filter: Filter,
@@ -113,7 +113,6 @@ impl Passing {
         let list = Own::make(|| File::open("/proc/thread-self/net/unix"))
             .map_err(failed("reading /proc"))?;
         Ok(Self {
-            user: sys::passing::effective_user(),
             engine,
             // Nothing passes before the filter is set.
             filter: Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() },
@@ -141,11 +140,11 @@ impl Passing {
     pub(super) fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
         if let QpnBlocks::Only(blocks) = &filter.qpn_blocks {
             for block in blocks {
-                self.listen(block_name(self.user, *block))?;
+                self.listen(block_name(self.connections.user, *block))?;
             }
         }
         if filter.general_services {
-            self.listen(management_name(self.user, self.engine))?;
+            self.listen(management_name(self.connections.user, self.engine))?;
         }
         self.filter = filter.clone();
         Ok(())
@@ -157,26 +156,25 @@ impl Passing {
         if has_it || self.listeners.len() >= MAX_BLOCKS {
             return Ok(());
         }
+        let address = abstract_address(&name)?;
         let socket = self.connections.socket()?;
-        match socket.bind(&address(&name)?) {
-            Ok(()) => {}
-            // The same engine's device on `lo` takes the same.
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && self.connections.is_trusted(&name) =>
-            {
-                return Ok(());
+        if let Err(error) = socket.bind(&address) {
+            self.connections.give_back(socket);
+            if error.kind() != io::ErrorKind::AddrInUse {
+                return Err(error);
             }
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(io::Error::new(
+            return match self.connections.check(&name) {
+                // The same engine's device on `lo` takes the same.
+                Ok(()) => Ok(()),
+                Err(Unsent::NotTaken) => Err(error),
+                Err(Unsent::NotOurs) => Err(io::Error::new(
                     error.kind(),
                     format!(
                         "another user holds the abstract unix socket {name}, by which processes pass on \
                          datagrams: end its process (ss -xlp), or use another network namespace"
                     ),
-                ));
-            }
-            Err(error) => return Err(error),
+                )),
+            };
         }
         socket.listen(BACKLOG)?;
         self.any.add(socket.as_fd(), LISTENERS)?;
@@ -193,7 +191,9 @@ impl Passing {
     pub(super) fn pass(&mut self, destination: Destination, message: &[u8]) {
         match destination {
             Destination::Here | Destination::Nowhere => {}
-            Destination::Block(block) => self.send(&block_name(self.user, block), message),
+            Destination::Block(block) => {
+                self.send(&block_name(self.connections.user, block), message);
+            }
             Destination::Management { .. } => {
                 let now = Instant::now();
                 let kept = self.management.take();
@@ -218,8 +218,9 @@ impl Passing {
 
     /// Reads the names of other devices of this user that take management datagrams.
     fn others_for_management(&mut self) -> Vec<String> {
-        let own = management_name(self.user, self.engine);
-        let mut names = self.names(&management_prefix(self.user)).unwrap_or_default();
+        let user = self.connections.user;
+        let own = management_name(user, self.engine);
+        let mut names = self.names(&management_prefix(user)).unwrap_or_default();
         names.retain(|name| *name != own);
         names
     }
@@ -230,7 +231,7 @@ impl Passing {
             for _ in 0..MAX_ACCEPTED_AT_ONCE {
                 let accepted = Own::make(|| listener.accept().map(|(socket, _)| socket));
                 let Ok(socket) = accepted else { break };
-                if sys::passing::peer_user(socket.as_fd()).ok() != Some(self.user)
+                if sys::passing::peer_user(socket.as_fd()).ok() != Some(self.connections.user)
                     || socket.set_nonblocking(true).is_err()
                 {
                     self.untrusted += 1;
@@ -360,4 +361,32 @@ fn management_name(user: u32, engine: u16) -> String {
 
 fn management_prefix(user: u32) -> String {
     format!("roce/udp/{user}/management/")
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn only_a_name_that_another_user_holds_is_said_to_be_that() {
+        let mut passing = Passing::new("lo", 1).unwrap();
+        let name = format!("roce-io/passing/{}", std::process::id());
+        let refusal = |passing: &mut Passing| {
+            let error = passing.listen(name.clone()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            error.to_string()
+        };
+        let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        socket.bind(&abstract_address(&name).unwrap()).unwrap();
+        // It takes no connections yet: whose it is cannot be told.
+        assert!(!refusal(&mut passing).contains("another user"));
+        socket.listen(BACKLOG).unwrap();
+        passing.listen(name.clone()).unwrap();
+        assert!(passing.listeners.is_empty(), "another device of this user takes them");
+        passing.connections.user += 1;
+        let refusal = refusal(&mut passing);
+        assert!(refusal.contains("another user") && refusal.contains(&name), "{refusal}");
+    }
 }
