@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
+use pnet_datalink::NetworkInterface;
 use socket2::{Domain, Type};
 
 use crate::{error::OpenError, sys};
@@ -129,9 +130,7 @@ pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     // Any socket will do: it only selects the network namespace.
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
-    // It opens sockets, which a child would keep.
-    let listed = sys::fork::between_forks(pnet_datalink::interfaces);
-    Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
+    Ok(listed().into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }
 
 /// Returns the index of an interface of this thread's network namespace; `None` if there is none of this
@@ -151,8 +150,8 @@ pub fn interface_index(name: &str) -> io::Result<Option<u32>> {
 /// The kernel's error if it gives no socket for the queries.
 pub fn loopback_interface() -> io::Result<Option<InterfaceInfo>> {
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
-    let listed = pnet_datalink::interfaces().into_iter().find(|it| it.is_loopback());
-    Ok(listed.and_then(|found| describe(socket.as_fd(), found).ok()))
+    let found = listed().into_iter().find(NetworkInterface::is_loopback);
+    Ok(found.and_then(|found| describe(socket.as_fd(), found).ok()))
 }
 
 /// Returns an Ethernet interface of this thread's network namespace, which may be down.
@@ -160,7 +159,7 @@ pub(crate) fn find_known(name: &str) -> Result<InterfaceInfo, OpenError> {
     let failed =
         |source| OpenError::Os { name: name.to_owned(), step: "listing interfaces", source };
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None).map_err(failed)?;
-    let all = pnet_datalink::interfaces();
+    let all = listed();
     let known = || all.iter().map(|interface| interface.name.clone()).collect();
     let found = all.iter().find(|interface| interface.name == name).cloned();
     let found = found.and_then(|found| describe(socket.as_fd(), found).ok());
@@ -182,10 +181,12 @@ pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     Ok(found)
 }
 
-fn describe(
-    socket: BorrowedFd<'_>,
-    found: pnet_datalink::NetworkInterface,
-) -> io::Result<InterfaceInfo> {
+/// Lists the interfaces. That opens sockets, which a child of a fork meanwhile would keep.
+fn listed() -> Vec<NetworkInterface> {
+    sys::fork::between_forks(pnet_datalink::interfaces)
+}
+
+fn describe(socket: BorrowedFd<'_>, found: NetworkInterface) -> io::Result<InterfaceInfo> {
     use sys::interface as query;
 
     let bits = query::flags(socket, &found.name)?;
