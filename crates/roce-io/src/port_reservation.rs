@@ -14,7 +14,7 @@ use std::{
 use roce_wire::ROCE_V2_PORT;
 use socket2::{Domain, Protocol, Type};
 
-use self::holders::holders_of;
+use self::{holders::holders_of, owner::ROOT};
 use crate::sys::socket::Socket;
 use crate::{error::PortError, filter, sys};
 
@@ -24,8 +24,8 @@ use crate::{error::PortError, filter, sys};
 ///
 /// The port belongs to all addresses and interfaces, also those that the host gets later. Beside sockets of
 /// another user it can be had by none but them, so [`bind`](Self::bind) fails; beside those of the superuser, who
-/// may read all packets anyway, a reservation leaves the port to them, and [takes it](Self::take_if_free) as
-/// soon as it is free.
+/// may read all packets anyway, a reservation leaves the port to them if one has all addresses, and
+/// [takes it](Self::take_if_free) as soon as it is free.
 ///
 /// ```
 /// use roce_io::{PortReservation, PortReservationConfig};
@@ -76,8 +76,6 @@ impl Default for PortReservationConfig {
 
 /// Times that the port is tried again while its holder changes.
 const RETRIES: usize = 8;
-/// The superuser.
-const ROOT: u32 = 0;
 
 impl PortReservation {
     /// Reserves the port in this thread's network namespace.
@@ -103,9 +101,11 @@ impl PortReservation {
     /// # Errors
     /// As [`recheck`](Self::recheck).
     pub fn take_if_free(&mut self) -> Result<bool, PortError> {
-        if self.holder().is_some() && reserve(&self.config).is_err() {
-            return Ok(false);
+        if self.holder().is_none() {
+            return Ok(true);
         }
+        // Kept until the port is taken, so that no other user has it in between.
+        let Ok(_held) = reserve(&self.config) else { return Ok(false) };
         self.recheck()
     }
 
@@ -152,7 +152,7 @@ impl State {
                 // The one that had it has just ended.
                 continue;
             }
-            if others.is_empty() || owner::is_rxes(Path::new("/")) {
+            if others.is_empty() || owner::is_rxes() {
                 return Err(owner::explain(port));
             }
             // One of IPv6 has the port of IPv4, too, as that of a reservation.

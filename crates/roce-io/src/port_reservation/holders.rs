@@ -1,7 +1,6 @@
 //! The sockets that have a UDP port, whatever user they belong to.
 
 use std::{
-    fs,
     io::{self, Read},
     path::Path,
     time::Duration,
@@ -9,6 +8,7 @@ use std::{
 
 use socket2::{Domain, Protocol, Type};
 
+use super::owner::{Entry, read_table};
 use crate::sys;
 
 /// A socket that has a UDP port.
@@ -22,6 +22,12 @@ pub(super) struct Holder {
     pub(super) has_all: bool,
 }
 
+impl From<Entry> for Holder {
+    fn from(entry: Entry) -> Self {
+        Self { uid: entry.uid, is_v6: entry.is_v6, has_all: entry.has_all }
+    }
+}
+
 /// Returns the sockets that have `port` in this thread's network namespace.
 pub(super) fn holders_of(port: u16) -> io::Result<Vec<Holder>> {
     // The module udp_diag may be missing, or refused by a filter of system calls.
@@ -31,37 +37,19 @@ pub(super) fn holders_of(port: u16) -> io::Result<Vec<Holder>> {
             v4.extend(v6);
             Ok(v4)
         }
-        _ => read_tables(Path::new("/"), port),
+        _ => read_tables(port),
     }
 }
 
 /// Reads the kernel's tables as files. An entry may be skipped while sockets are made and closed.
-fn read_tables(root: &Path, port: u16) -> io::Result<Vec<Holder>> {
-    let mut all = Vec::new();
-    for (table, is_v6) in [("udp", false), ("udp6", true)] {
-        // The thread's, as threads may be in different network namespaces.
-        let path = root.join("proc/thread-self/net").join(table);
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if is_v6 && error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        all.extend(text.lines().filter_map(|line| parse(line, is_v6, port)));
+fn read_tables(port: u16) -> io::Result<Vec<Holder>> {
+    let read = |is_v6| read_table(Path::new("/"), is_v6, port);
+    let mut all = read(false)?;
+    match read(true) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        v6 => all.extend(v6?),
     }
-    Ok(all)
-}
-
-/// Parses a line of `/proc/net/udp`: number, local address, remote address, state, queues, timer,
-/// retransmissions, user, …
-fn parse(line: &str, is_v6: bool, wanted: u16) -> Option<Holder> {
-    let mut fields = line.split_whitespace();
-    let (address, port) = fields.nth(1)?.rsplit_once(':')?;
-    let uid = fields.nth(5)?.parse().ok()?;
-    (u16::from_str_radix(port, 16).ok()? == wanted).then(|| Holder {
-        uid,
-        is_v6,
-        has_all: address.bytes().all(|digit| digit == b'0'),
-    })
+    Ok(all.into_iter().map(Holder::from).collect())
 }
 
 /// Of `linux/netlink.h`, `linux/sock_diag.h` and `linux/inet_diag.h`.
@@ -153,7 +141,7 @@ mod tests {
             let port = socket.local_addr().unwrap().port();
             assert_eq!(holders_of(port).unwrap(), [expected], "{address}");
             // The kernel may skip an entry while others change.
-            let read = || read_tables(Path::new("/"), port).unwrap();
+            let read = || read_tables(port).unwrap();
             assert!((0..16).any(|_| read() == [expected]), "{address}");
             drop(socket);
         }
@@ -161,12 +149,37 @@ mod tests {
 
     #[test]
     fn no_answer_of_any_bytes_panics_or_is_taken_for_one() {
-        let mut all = Vec::new();
-        for len in [0, 1, 15, 16, 17, 87, 88, 200] {
+        const PORT: u16 = 4791;
+        for len in [0, 1, 15, 16, 17, 21, 22, 24, 87, 88, 200] {
             for byte in [0, 1, 2, 3, 16, 0xff] {
-                let _ends = answer(&vec![byte; len], 4791, &mut all);
+                let mut bytes = vec![byte; len];
+                let mut all = Vec::new();
+                let _ends = answer(&bytes, PORT, &mut all);
+                assert_eq!(all, [], "{len} bytes of {byte}");
+                if let Some(port) = bytes.get_mut(HEADER_LEN + 4..HEADER_LEN + 6) {
+                    port.copy_from_slice(&PORT.to_be_bytes());
+                }
+                // The same behind a header of a kind that is known.
+                for kind in [libc::NLMSG_ERROR as u16, libc::NLMSG_DONE as u16, SOCK_DIAG_BY_FAMILY]
+                {
+                    let Some(header) = bytes.first_chunk_mut::<HEADER_LEN>() else { continue };
+                    header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+                    header[4..6].copy_from_slice(&kind.to_ne_bytes());
+                    let is_last = answer(&bytes, PORT, &mut all);
+                    let is_whole = len >= HEADER_LEN + 72;
+                    let (is_right, expected) = match i32::from(kind) {
+                        libc::NLMSG_ERROR => (is_last.is_err(), 0),
+                        libc::NLMSG_DONE => (matches!(is_last, Ok(true)), 0),
+                        _ => (matches!(is_last, Ok(false)), usize::from(is_whole)),
+                    };
+                    assert!(is_right, "{len} bytes of {byte}, kind {kind}: {is_last:?}");
+                    assert_eq!(all.len(), expected, "{len} bytes of {byte}, kind {kind}");
+                    all.clear();
+                    // One whose end is missing is none.
+                    let _ends = answer(&bytes[..len - 1], PORT, &mut all);
+                    assert_eq!(all, [], "{} of {len} bytes of {byte}, kind {kind}", len - 1);
+                }
             }
         }
-        assert_eq!(all, []);
     }
 }

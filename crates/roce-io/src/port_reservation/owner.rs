@@ -15,7 +15,8 @@ pub(super) fn explain(port: u16) -> PortError {
 }
 
 /// Returns true if the kernel's rxe has devices, and so the port.
-pub(super) fn is_rxes(root: &Path) -> bool {
+pub(super) fn is_rxes() -> bool {
+    let root = Path::new("/");
     root.join("sys/module/rdma_rxe").exists() && !rxe_devices(root).is_empty()
 }
 
@@ -38,40 +39,52 @@ fn explain_from(root: &Path, port: u16) -> PortError {
 /// Returns the sockets on `port`. The kernel may skip entries while others change, so an empty
 /// result is read again.
 pub(super) fn entries_of(root: &Path, port: u16) -> Vec<Entry> {
-    // The thread's, as threads may be in different network namespaces.
-    let tables = ["udp", "udp6"].map(|table| root.join("proc/thread-self/net").join(table));
     let read = || -> Vec<Entry> {
-        let texts = tables.iter().filter_map(|table| fs::read_to_string(table).ok());
-        let entries =
-            texts.flat_map(|text| text.lines().filter_map(Entry::parse).collect::<Vec<_>>());
-        entries.filter(|entry| entry.port == port).collect()
+        let tables = [false, true].map(|is_v6| read_table(root, is_v6, port));
+        tables.into_iter().flat_map(io::Result::unwrap_or_default).collect()
     };
     (0..READS).map(|_| read()).find(|entries| !entries.is_empty()).unwrap_or_default()
 }
 
+/// Reads the kernel's table of an address family once.
+pub(super) fn read_table(root: &Path, is_v6: bool, port: u16) -> io::Result<Vec<Entry>> {
+    let table = if is_v6 { "udp6" } else { "udp" };
+    // The thread's, as threads may be in different network namespaces.
+    let text = fs::read_to_string(root.join("proc/thread-self/net").join(table))?;
+    let entries = text.lines().filter_map(|line| Entry::parse(line, is_v6));
+    Ok(entries.filter(|entry| entry.port == port).collect())
+}
+
 const READS: usize = 16;
-const ROOT: u32 = 0;
+/// The superuser.
+pub(super) const ROOT: u32 = 0;
 /// The uid of users that this user namespace does not have.
 const OVERFLOW: u32 = 65_534;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     port: u16,
+    /// It is of the table of IPv6.
+    pub(super) is_v6: bool,
+    /// It is bound to no address.
+    pub(super) has_all: bool,
     /// Bytes waiting to be read.
     pub(super) waiting: u64,
-    uid: u32,
+    pub(super) uid: u32,
     inode: u64,
 }
 
 impl Entry {
     /// Parses a line of `/proc/net/udp`: number, local address, remote address, state, bytes in the
     /// queues out and in, timer, retransmissions, user, timeout, inode, …
-    fn parse(line: &str) -> Option<Self> {
+    fn parse(line: &str, is_v6: bool) -> Option<Self> {
         let mut fields = line.split_whitespace();
-        let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+        let (address, port) = fields.nth(1)?.rsplit_once(':')?;
         let (_, waiting) = fields.nth(2)?.rsplit_once(':')?;
         Some(Self {
             port: u16::from_str_radix(port, 16).ok()?,
+            is_v6,
+            has_all: address.bytes().all(|digit| digit == b'0'),
             waiting: u64::from_str_radix(waiting, 16).ok()?,
             uid: fields.nth(2)?.parse().ok()?,
             inode: fields.nth(1)?.parse().ok()?,
