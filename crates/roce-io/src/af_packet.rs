@@ -69,12 +69,22 @@ impl AfPacket {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &AfPacketConfig) -> Result<Self, OpenError> {
-        match Self::open_as(config) {
+        Self::open_by(config, Self::open_as)
+    }
+
+    fn open_by(
+        config: &AfPacketConfig,
+        open: impl Fn(&AfPacketConfig) -> Result<Self, OpenError>,
+    ) -> Result<Self, OpenError> {
+        match open(config) {
             Err(OpenError::Os { step: CREATING_RING, source, .. })
                 if source.raw_os_error() == Some(libc::EAGAIN) =>
             {
                 let receive = ReceiveMode::Mmsg { batch: BATCH_WITHOUT_RING };
-                Self::open_as(&AfPacketConfig { receive, ..config.clone() })
+                let mut opened = open(&AfPacketConfig { receive, ..config.clone() })?;
+                // Parked, it fits what was asked for.
+                opened.config.receive = config.receive;
+                Ok(opened)
             }
             opened => opened,
         }
@@ -99,7 +109,12 @@ impl AfPacket {
                         giver = Some(connection);
                         given
                     }
-                    _ => return Err(OpenError::NotPermitted { name: interface.name }),
+                    refused => {
+                        if let Some(Err(error)) = refused {
+                            tracing::debug!(%error, "no process gives a packet socket");
+                        }
+                        return Err(OpenError::NotPermitted { name: interface.name });
+                    }
                 }
             }
             Err(error) => return Err(failed("opening a packet socket")(error)),
@@ -271,4 +286,37 @@ fn set_buffer_lens(socket: &Socket, config: &AfPacketConfig) -> io::Result<()> {
         socket.set_send_buffer_size(config.send_buffer_len)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use roce_netns::{Link, VirtualNetwork};
+    use roce_test_macros::tier1;
+
+    use super::*;
+
+    #[tier1]
+    fn a_socket_without_the_ring_that_was_asked_for_is_kept_for_the_next_device()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let network = VirtualNetwork::new()?;
+        let (here, there) = (network.host("here")?, network.host("there")?);
+        network.veth((&here, "eth0"), (&there, "eth0"), Link { mtu: 1500 })?;
+        // As where the memory of a ring may not be locked.
+        let open = |config: &AfPacketConfig| match config.receive {
+            ReceiveMode::Ring { .. } => Err(OpenError::Os {
+                name: config.interface.clone(),
+                step: CREATING_RING,
+                source: io::Error::from_raw_os_error(libc::EAGAIN),
+            }),
+            ReceiveMode::Mmsg { .. } => AfPacket::open_as(config),
+        };
+        let config = AfPacketConfig::new("eth0");
+        assert!(matches!(config.receive, ReceiveMode::Ring { .. }));
+        let device = here.run(|| AfPacket::open_by(&config, open))?;
+        let parked = ParkedSocket::of(device).expect("not promiscuous");
+        assert!(parked.fits(&config));
+        let mut again = here.run(|| parked.reopen(&config)).expect("nothing has changed");
+        assert_eq!(again.receive(64, &mut |_| ())?, 0);
+        Ok(())
+    }
 }

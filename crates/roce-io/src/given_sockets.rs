@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// `whole_trains` is that of the port's reservation.
 pub(crate) fn packet_socket(giver: &Path, whole_trains: bool) -> io::Result<(Socket, Socket)> {
     let connection = socket::open(Domain::UNIX, Type::STREAM, None)?;
+    // Connecting waits while as many connections as may wait do so, as where the giver is stopped.
+    connection.set_write_timeout(Some(PATIENCE))?;
     connection.connect(&SockAddr::unix(giver)?)?;
     let request = if whole_trains { WHOLE_TRAINS } else { PACKETS };
     connection.send_with_flags(&[request], libc::MSG_NOSIGNAL)?;
@@ -83,7 +85,10 @@ fn receive(connection: &Socket) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{IoSlice, Read};
-    use std::os::{fd::AsFd, unix::net::UnixListener};
+    use std::os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    };
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -113,6 +118,21 @@ mod tests {
         assert_eq!(outcome(), io::ErrorKind::InvalidData);
         giver.join().unwrap();
         assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_giver_that_takes_no_connection_is_not_waited_for_without_end() {
+        let path = std::env::temp_dir().join(format!("roce-io-stopped-{}", std::process::id()));
+        let listener = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let _waits = UnixStream::connect(&path).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let asks = path.clone();
+        std::thread::spawn(move || tell.send(packet_socket(&asks, true).map(drop)));
+        let outcome = told.recv_timeout(10 * PATIENCE).expect("it should have given up");
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         std::fs::remove_file(&path).unwrap();
     }
 }
