@@ -5,7 +5,7 @@ use std::{
     fmt,
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileTypeExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -52,15 +52,12 @@ impl CaptureInterface {
 }
 
 impl CaptureFile {
-    /// Creates the file, replacing an existing one. A pipe is opened once, as [`append`](Self::append) does.
+    /// Creates the file, replacing an existing one. A pipe is opened by [`append`](Self::append) instead.
     ///
     /// # Errors
     /// The operating system's error.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let is_pipe = std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo());
-        if !is_pipe {
-            drop(File::create(&path)?);
-        }
+        drop(File::create(&path)?);
         Self::append(path)
     }
 
