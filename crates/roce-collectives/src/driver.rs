@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use roce_ring::{
-    Action, Geometry, Immediate, Machine, MachineError, MemoryKind, Operation, RankMemory, Remote,
-    Side, Violation, WindowRecord, Workspace,
+    Action, Geometry, Immediate, Machine, MachineError, MemoryKind, RankMemory, Remote, Side,
+    Violation, WindowRecord, Workspace,
 };
 use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteAddr, YieldPolicy,
@@ -82,10 +82,8 @@ pub(crate) struct Driver {
     idle_span: Duration,
     ports_checked_at: Instant,
     interrupt: Interrupt,
-    /// The operation that runs, counted from 0.
-    number: u64,
-    operation: Operation,
-    timeout: Option<Duration>,
+    /// The timeout of an operation.
+    pub(crate) timeout: Option<Duration>,
     /// The beginning of the first wait of the operation that was longer than a spin.
     slow_since: Option<Instant>,
     /// The server knows that this rank waits in this operation.
@@ -131,31 +129,27 @@ impl Driver {
             idle_span: Duration::ZERO,
             ports_checked_at: Instant::now(),
             interrupt: config.interrupt.clone(),
-            number: 0,
-            operation: Operation::barrier(),
             timeout: config.operation_timeout,
             slow_since: None,
             has_reported_wait: false,
         }
     }
 
-    /// Returns the latest operation and its number, counted from 0.
-    pub(crate) fn latest(&self) -> (u64, Operation) {
-        (self.number, self.operation)
+    /// Returns the number of the operation that was started last, counted from 0.
+    pub(crate) fn number(&self) -> u64 {
+        self.machine.started().saturating_sub(1)
     }
 
-    /// Runs the operation of this number, which the machine has started.
+    /// Runs the operation that the machine has started.
     pub(crate) fn run(
         &mut self,
-        (number, operation): (u64, &Operation),
         input: &BufferSlice,
         output: &BufferSlice,
         bootstrap: &mut BootstrapClient,
     ) -> Result<(), DriverError> {
-        bootstrap.check_departure(number)?;
+        bootstrap.check_departure(self.number())?;
         (self.idle_since, self.slow_since) = (None, None);
-        (self.number, self.has_reported_wait) = (number, false);
-        self.operation = *operation;
+        self.has_reported_wait = false;
         loop {
             while let Some(action) = self.machine.poll_action()? {
                 let bytes = bytes_of(&action);
@@ -335,8 +329,8 @@ impl Driver {
             return Ok(());
         }
         bootstrap.check()?;
-        bootstrap.check_departure(self.number)?;
-        bootstrap.answer(self.number, &self.operation)?;
+        bootstrap.check_departure(self.number())?;
+        bootstrap.answer(self.number(), self.machine.latest())?;
         self.check_time(now, bootstrap)?;
         let Some(ring) = &self.ring else { return Ok(()) };
         if now.duration_since(self.ports_checked_at) >= PORT_CHECK_INTERVAL {
@@ -359,10 +353,10 @@ impl Driver {
             self.timeout.map_or(progress::PATIENCE, |timeout| progress::PATIENCE.min(timeout / 2));
         if waited >= patience && !self.has_reported_wait {
             self.has_reported_wait = true;
-            bootstrap.report_wait(self.number)?;
+            bootstrap.report_wait(self.number())?;
         }
         match self.timeout.filter(|timeout| waited >= *timeout) {
-            Some(timeout) => Err(bootstrap.report_late(self.number, timeout)),
+            Some(timeout) => Err(bootstrap.report_late(self.number(), timeout)),
             None => Ok(()),
         }
     }

@@ -267,7 +267,7 @@ def late(group, folder):
         raise AssertionError("rank 1 did not call it")
     except roce.PeerError as error:
         assert error.rank == 1, error
-        assert "rank 1 did not call operation 0" in str(error), error
+        assert "rank 1 failed: it did not call operation 0" in str(error), error
     took = time.monotonic() - begin
     (folder / "late").touch()
     assert TIMEOUT - 0.5 <= took < 30, took
@@ -284,7 +284,7 @@ def not_left(group, folder):
         group.leave()
         raise AssertionError("rank 1 did not leave")
     except roce.PeerError as error:
-        assert error.rank == 1 and "rank 1 did not leave" in str(error), error
+        assert error.rank == 1 and "rank 1 failed: it did not leave" in str(error), error
     finally:
         (folder / "not_left").touch()
 

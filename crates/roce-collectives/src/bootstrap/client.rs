@@ -128,6 +128,11 @@ impl BootstrapClient {
         }
     }
 
+    /// Takes the first message of the server, which says what it knows.
+    pub(crate) fn handle_welcome(&mut self, welcome: &Message) {
+        self.has_progress = progress::is_spoken(welcome);
+    }
+
     /// Waits for one of the messages `word`. The server enforces `timeout`; this wait outlasts it.
     ///
     /// # Errors
@@ -204,9 +209,15 @@ impl BootstrapClient {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub(crate) fn answer(&mut self, number: u64, operation: &Operation) -> Result<(), Error> {
-        match self.question.take() {
-            Some(asked) if asked == number => self.send(&progress::calls(number, operation)),
+    pub(crate) fn answer(
+        &mut self,
+        number: u64,
+        operation: Option<&Operation>,
+    ) -> Result<(), Error> {
+        match (self.question.take(), operation) {
+            (Some(asked), Some(operation)) if asked == number => {
+                self.send(&progress::calls(number, operation))
+            }
             _ => Ok(()),
         }
     }
@@ -266,8 +277,18 @@ impl BootstrapClient {
         }
     }
 
-    /// Returns the next message, or the error that ends the group.
+    /// Returns the next message, or the error that ends the group. Those about the progress of other ranks are
+    /// handled here.
     fn next(&mut self) -> Result<Option<Message>, Error> {
+        loop {
+            match self.receive()? {
+                Some(message) if self.handle_progress(&message)? => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Message>, Error> {
         self.stream.flush().or_else(|error| match self.stream.has_ended() {
             true => Ok(()),
             // Messages sent before the connection ended are still to be read.
@@ -278,9 +299,6 @@ impl BootstrapClient {
             return if self.stream.has_ended() { Err(root_failed("gone")) } else { Ok(None) };
         };
         let message = message?;
-        if self.handle_progress(&message)? {
-            return self.next();
-        }
         let reason = || message.value("reason").unwrap_or("no reason given").to_owned();
         match message.word() {
             "REFUSE" => Err(Error::Refused { reason: reason() }),
@@ -294,10 +312,6 @@ impl BootstrapClient {
     /// Handles a message about the progress of other ranks; false if it is another.
     fn handle_progress(&mut self, message: &Message) -> Result<bool, Error> {
         match message.word() {
-            "WELCOME" => {
-                self.has_progress = progress::is_spoken(message);
-                return Ok(false);
-            }
             "MISSING" => {
                 let text = format!(
                     "rank {} waits for {} at {}",

@@ -174,10 +174,13 @@ impl Membership {
         let late = Some(late(true)).filter(|late| !late.is_empty()).unwrap_or_else(|| late(false));
         let Some(&first) = late.first() else {
             let what = if is_leaving { "leaving".into() } else { format!("operation {number}") };
-            self.abort(rank, &format!("waited {seconds} s in {what}, as all others do"));
+            self.abort(rank, &format!("it waited {seconds} s in {what}, as all others do"));
             return;
         };
-        let names = name_ranks(late.into_iter());
+        let names = match late.len() {
+            1 => "it".to_owned(),
+            _ => name_ranks(late.into_iter()),
+        };
         let what = match is_leaving {
             true => "leave".to_owned(),
             false => format!("call operation {number} (counted from 0)"),
@@ -195,7 +198,7 @@ impl Membership {
         });
         if let Some((other, what)) = different {
             let reason = format!(
-                "called {what} as operation {number} (counted from 0), but rank {rank} called {text}"
+                "it called {what} as operation {number} (counted from 0), but rank {rank} called {text}"
             );
             self.abort(other, &reason);
             return;
@@ -222,7 +225,7 @@ impl Membership {
                 let (few, many) = (operations.min(theirs), operations.max(theirs));
                 self.abort(
                     early,
-                    &format!("left after {few} operations, another rank after {many}"),
+                    &format!("it left after {few} operations, another rank after {many}"),
                 );
                 return;
             }
@@ -606,45 +609,39 @@ mod tests {
         membership.handle_message(11, bye(3));
         outputs(&mut membership);
         membership.handle_message(10, bye(4));
-        let expected =
-            "10: ABORT rank=1 reason=left%20after%203%20operations,%20another%20rank%20after%204";
+        let expected = "10: ABORT rank=1 reason=it%20left%20after%203%20operations,%20another%20rank%20after%204";
         assert_eq!(outputs(&mut membership)[0], expected);
     }
 
     #[test]
     fn a_rank_that_waits_in_vain_names_the_ranks_that_do_not_wait_with_it() {
-        let late = |rank: u64, number: u64| {
-            Message::parse(&format!("LATE operation={number} seconds=5")).map(|text| (rank, text))
-        };
+        let late = |number: u64| Message::parse(&format!("LATE operation={number} seconds=5"));
         let reason = |membership: &mut Membership| {
             let said = outputs(membership);
             Message::parse(said[0].split_once(": ").unwrap().1).unwrap()
         };
         let mut membership = two_running();
         membership.handle_message(10, Ok(Message::new("WAIT").with("operation", 6)));
-        let (conn, message) = late(10, 6).unwrap();
-        membership.handle_message(conn, Ok(message));
+        membership.handle_message(10, late(6));
         let told = reason(&mut membership);
         assert_eq!(told.value("rank"), Some("1"));
-        let expected = "rank 1 did not call operation 6 (counted from 0); rank 0 waited 5 s";
+        let expected = "it did not call operation 6 (counted from 0); rank 0 waited 5 s";
         assert_eq!(told.value("reason"), Some(expected));
 
         let mut membership = two_running();
         for conn in [10, 11] {
             membership.handle_message(conn, Ok(Message::new("WAIT").with("operation", 6)));
         }
-        let (conn, message) = late(11, 6).unwrap();
-        membership.handle_message(conn, Ok(message));
+        membership.handle_message(11, late(6));
         let told = reason(&mut membership);
-        assert_eq!(told.value("reason"), Some("waited 5 s in operation 6, as all others do"));
+        assert_eq!(told.value("reason"), Some("it waited 5 s in operation 6, as all others do"));
 
         let mut membership = two_running();
         membership.handle_message(11, Ok(Message::new("BYE").with("operations", 2)));
         outputs(&mut membership);
-        let (conn, message) = late(11, 2).unwrap();
-        membership.handle_message(conn, Ok(message));
+        membership.handle_message(11, late(2));
         let told = reason(&mut membership);
-        assert_eq!(told.value("reason"), Some("rank 0 did not leave; rank 1 waited 5 s"));
+        assert_eq!(told.value("reason"), Some("it did not leave; rank 1 waited 5 s"));
     }
 
     #[test]
@@ -657,7 +654,7 @@ mod tests {
         let told = outputs(&mut membership).swap_remove(0);
         let told = Message::parse(told.split_once(": ").unwrap().1).unwrap();
         let expected =
-            "called barrier as operation 4 (counted from 0), but rank 1 called all_reduce";
+            "it called barrier as operation 4 (counted from 0), but rank 1 called all_reduce";
         assert_eq!((told.value("rank"), told.value("reason")), (Some("0"), Some(expected)));
     }
 

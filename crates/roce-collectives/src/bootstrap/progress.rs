@@ -1,5 +1,5 @@
-//! What ranks and server tell each other of who waits for whom: `MISSING`, `WAIT`, `LATE`, `LEFT`, and of
-//! what they call where that differs: `CALLS`.
+//! Messages about ranks that others wait for: `MISSING`, `WAIT`, `LATE`, `LEFT`, and about ranks that call
+//! different operations: `CALLS`.
 //!
 //! Both ends send these only if the other has said [`KEY`] in its first message.
 
@@ -15,8 +15,8 @@ pub(super) const KEY: &str = "progress";
 /// Time after which a rank that waits is told, or tells, for what.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time that a rank waits for the server to name the rank that is late.
-pub(super) const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time that a rank waits after a failure for the server to send the cause.
+pub(crate) const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns true if the sender of a first message takes these messages.
 pub(super) fn is_spoken(first: &Message) -> bool {

@@ -1,17 +1,12 @@
 //! The failure of a group.
 
-use std::time::Duration;
-
 use roce_ring::{Side, Violation, ViolationKind};
 
-use crate::bootstrap::Message;
+use crate::bootstrap::{Message, progress};
 
 use super::Group;
 use crate::driver::DriverError;
 use crate::error::Error;
-
-/// Time that a rank waits after a failure for the server to send an earlier cause.
-const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Group {
     /// Ends the group, reports the failure to the others, and returns the error for the caller.
@@ -26,9 +21,11 @@ impl Group {
                 let Violation { side, .. } = violation;
                 let rank = neighbour(side);
                 let differs = matches!(violation.kind, ViolationKind::WrongSignature { .. });
-                let (number, operation) = self.driver.latest();
-                let told = differs.then(|| self.bootstrap.report_difference(number, &operation));
-                (rank, told.flatten().unwrap_or(Error::Mismatch { rank, violation }))
+                let (number, operation) = (self.driver.number(), self.driver.machine.latest());
+                let told = operation
+                    .filter(|_| differs)
+                    .and_then(|operation| self.bootstrap.report_difference(number, operation));
+                (rank, told.unwrap_or(Error::Mismatch { rank, violation }))
             }
             DriverError::RequestFailed { lane, side, status } => {
                 let ring = self.driver.ring.as_ref();
@@ -53,9 +50,9 @@ impl Group {
         let error = match error {
             // The server knows these errors already.
             Error::RankFailed { .. } | Error::Refused { .. } => error,
-            // The others call it by their own operations.
+            // Its text is about this rank's operation, which is another one at the others.
             Error::Left { rank: left, operations, .. } => {
-                let reason = format!("left after {operations} operations, rank {rank} goes on");
+                let reason = format!("it left after {operations} operations, rank {rank} goes on");
                 let message = Message::new("ABORT").with("rank", left).with("reason", reason);
                 let _said = self.bootstrap.send(&message);
                 error
@@ -76,7 +73,7 @@ impl Group {
             return error;
         }
         let is_symptom = matches!(error, Error::Neighbour { .. });
-        match self.bootstrap.failure_reason(VERDICT_TIMEOUT) {
+        match self.bootstrap.failure_reason(progress::VERDICT_TIMEOUT) {
             Some(Error::RankFailed { rank, reason }) if is_symptom && reason != ours => {
                 Error::RankFailed { rank, reason }
             }

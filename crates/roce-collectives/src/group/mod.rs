@@ -56,9 +56,6 @@ pub struct Group {
     driver: Driver,
     bootstrap: BootstrapClient,
     server: Option<BootstrapServer>,
-    /// The number of operations that were started.
-    operations: u64,
-    operation_timeout: Option<Duration>,
     /// The reason why the group ended.
     ended: Option<String>,
 }
@@ -115,8 +112,9 @@ impl Group {
             Ok(opened) => opened,
             Err(error) => {
                 if let Some(mut bootstrap) = BootstrapClient::connect_once(&root, &config) {
-                    let said = bootstrap.send(&hello);
-                    let _said = said.and_then(|()| bootstrap.send(&abort(config.rank, &error)));
+                    // The others may have gone; what this rank's program is told stays the same.
+                    let _said = bootstrap.send(&hello);
+                    let _said = bootstrap.send(&abort(config.rank, &error));
                 }
                 // The program is told at once, and others while it goes on.
                 server.into_iter().for_each(BootstrapServer::abandon);
@@ -161,18 +159,7 @@ impl Group {
         let steps = StepRecorder::new(config.steps);
         let timeline = TimelineRecorder::new(config.device.trace.clone());
         let driver = Driver::new(geometry, ring, scratch, steps, clock, timeline, &config);
-        let operation_timeout = config.operation_timeout;
-        Ok(Self {
-            geometry,
-            registered,
-            interfaces,
-            driver,
-            bootstrap,
-            server,
-            operations: 0,
-            operation_timeout,
-            ended: None,
-        })
+        Ok(Self { geometry, registered, interfaces, driver, bootstrap, server, ended: None })
     }
 
     /// Opens the interfaces, and describes the lanes for the neighbours.
@@ -191,7 +178,8 @@ impl Group {
     fn gather(root: &str, config: &GroupConfig, hello: &Message) -> Result<BootstrapClient, Error> {
         let mut bootstrap = BootstrapClient::connect(root, config)?;
         bootstrap.send(hello)?;
-        bootstrap.expect(&["WELCOME"], config.timeout)?;
+        let welcome = bootstrap.expect(&["WELCOME"], config.timeout)?;
+        bootstrap.handle_welcome(&welcome);
         Ok(bootstrap)
     }
 
@@ -327,7 +315,7 @@ impl Group {
             return Err(Error::Ended(why));
         }
         self.ended = Some("it was left".into());
-        self.bootstrap.leave(self.operations, self.operation_timeout)
+        self.bootstrap.leave(self.driver.machine.started(), self.driver.timeout)
     }
 }
 

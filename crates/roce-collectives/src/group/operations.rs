@@ -133,11 +133,10 @@ impl Group {
         }
         let in_place = self.check(operation, &input, &output)?;
         let number = self.driver.machine.start(operation, in_place)?;
-        self.operations += 1;
         let begun = if self.driver.steps.is_on() { self.driver.clock.now() } else { 0 };
         self.driver.steps.begin(number, begun);
         self.driver.timeline.begin(&self.driver.clock, number, operation);
-        let done = self.driver.run((number, operation), &input, &output, &mut self.bootstrap);
+        let done = self.driver.run(&input, &output, &mut self.bootstrap);
         self.driver.steps.finish();
         self.driver.timeline.end(&self.driver.clock, number);
         done.map_err(|error| self.fail(error))

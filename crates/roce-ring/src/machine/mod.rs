@@ -218,6 +218,16 @@ impl Machine {
         self.active.is_none()
     }
 
+    /// Returns how many operations were started: the number of the next one.
+    pub fn started(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the operation that was started last.
+    pub fn latest(&self) -> Option<&Operation> {
+        self.last.as_ref().map(|start| &start.operation)
+    }
+
     /// Returns the number of messages consumed by the active operation, 0 without one.
     pub fn received(&self) -> u64 {
         self.active.as_ref().map_or(0, ActiveOperation::received)
