@@ -108,6 +108,8 @@ fn short(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -131,10 +133,13 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children_after_its_stacks_were_printed() {
-        let log = Log::of_test("stacks of a program that hangs");
-        let mut child = Command::new("sh").args(["-c", "sleep 1000 & sleep 1000"]).spawn().unwrap();
+        let log = Log::create("stacks of a program that hangs").unwrap();
+        let script = "sleep 1000 & sleep 1000 & wait";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
         // The shell starts its children in its own time.
+        let deadline = Instant::now() + Duration::from_secs(60);
         let family = loop {
+            assert!(Instant::now() < deadline, "the shell starts nothing");
             let family = with_descendants(child.id(), &parents());
             if family.len() == 3
                 && family.iter().all(|process| command(*process).contains("sleep 1000"))
@@ -144,12 +149,19 @@ mod tests {
             std::thread::yield_now();
         };
         print_and_kill(child.id(), &log);
-        assert!(!child.wait().unwrap().success());
+        child.wait().unwrap();
         let text = fs::read_to_string(log.path()).unwrap();
         for process in family {
             assert!(text.contains(&format!("=== stacks of {process} (")), "{text}");
-            let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            assert!(state.is_empty() || state.contains(") Z "), "{state}");
+            // A killed process ends when it is next on a processor, and is then there until it is waited for.
+            loop {
+                let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+                if state.is_empty() || state.contains(") Z ") {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{state}");
+                std::thread::yield_now();
+            }
         }
         fs::remove_file(log.path()).unwrap();
     }

@@ -117,18 +117,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn create(stage: &str) -> Result<Self> {
+    /// Creates the log of a stage.
+    pub(crate) fn create(stage: &str) -> Result<Self> {
         let folder = workspace::target().join("xtask");
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.log", stage.replace([' ', ':'], "-")));
         let file = File::create(&path)?;
         Ok(Self { path, file, excerpts: RefCell::default(), repeats: RefCell::default() })
-    }
-
-    /// The log of a stage that a test makes up.
-    #[cfg(test)]
-    pub(crate) fn of_test(name: &str) -> Self {
-        Self::create(name).expect("a log can be made")
     }
 
     /// Where it is.
