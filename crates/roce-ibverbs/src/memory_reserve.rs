@@ -193,27 +193,29 @@ mod tests {
             bytes: UnsafeCell::new(Bytes([0; LEN])),
             state: AtomicU64::new(0),
         }));
+        let layout = |size, align| Layout::from_size_align(size, align).unwrap();
+        let each = [
+            (layout(100, 8), 1000),
+            (layout(MAX_PIECE, 64), usize::MAX),
+            (layout(MAX_SMALL, 16), usize::MAX),
+        ];
         for _ in 0..3 {
-            let large = Layout::from_size_align(MAX_PIECE, 64).unwrap();
-            let small = Layout::from_size_align(100, 8).unwrap();
             let mut pieces = Vec::new();
-            for layout in [small, large] {
-                loop {
-                    let piece = reserve.take(if pieces.len() % 2 == 0 { small } else { layout });
-                    if piece.is_null() {
-                        break;
-                    }
+            let counts = each.map(|(layout, limit)| {
+                let before = pieces.len();
+                let taken = std::iter::repeat_with(|| reserve.take(layout));
+                for piece in taken.take(limit).take_while(|piece| !piece.is_null()) {
                     assert!(reserve.contains(piece));
-                    assert!(piece.addr().is_multiple_of(8));
-                    pieces.push(piece.addr());
-                    if pieces.len() > 1000 {
-                        break;
-                    }
+                    assert!(piece.addr().is_multiple_of(layout.align()));
+                    pieces.push((piece.addr(), layout.size()));
                 }
-            }
-            assert!(pieces.is_sorted_by(|a, b| a + 100 <= *b), "pieces overlap");
-            assert!(!reserve.take(small).is_null(), "large ones leave a quarter");
-            (0..=pieces.len()).for_each(|_| reserve.give_back());
+                pieces.len() - before
+            });
+            assert!(pieces.is_sorted_by(|a, b| a.0 + a.1 <= b.0), "pieces overlap");
+            assert_eq!(counts[0], 1000);
+            assert!(counts[1] > 8, "{} large ones", counts[1]);
+            assert!(counts[2] >= FOR_SMALL / MAX_SMALL, "large ones leave a quarter");
+            pieces.iter().for_each(|_| reserve.give_back());
             assert_eq!(reserve.state.load(Ordering::Relaxed), 0);
         }
         HAS_FAILED.store(false, Ordering::Relaxed);
