@@ -13,7 +13,7 @@ use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
-use crate::{errno, memory_region};
+use crate::{errno, memory_region, memory_reserve};
 
 /// Most bytes of one allocation: what programs ask for less of.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
@@ -103,6 +103,9 @@ pub(crate) unsafe extern "C" fn alloc(
     attributes: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     let _uncancellable = Uncancellable::begin();
+    if let Err(errno) = memory_reserve::check() {
+        return errno::null(errno);
+    }
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
     // SAFETY: the program passes a context.

@@ -59,6 +59,7 @@ pub(crate) fn make(
     srq_context: *mut c_void,
     attributes: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
+    memory_reserve::check()?;
     if attributes.max_wr == 0 {
         return Err(EINVAL);
     }
@@ -92,9 +93,7 @@ pub(crate) extern "C" fn create(
     attributes: &mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     let _uncancellable = Uncancellable::begin();
-    memory_reserve::check()
-        .and_then(|()| make(pd, attributes.srq_context, &mut attributes.attr))
-        .unwrap_or_else(errno::null)
+    make(pd, attributes.srq_context, &mut attributes.attr).unwrap_or_else(errno::null)
 }
 
 /// `ibv_modify_srq`

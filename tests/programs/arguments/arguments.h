@@ -64,6 +64,7 @@ bool stop_failing(void);
 
 /* exhaustion.c */
 void failing_allocations(void);
+void creations_without_memory(void);
 void used_up_memory(void);
 
 /* datagrams.c */

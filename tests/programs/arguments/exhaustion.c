@@ -1,4 +1,5 @@
 /* Memory runs out: calls fail with ENOMEM or succeed, and never end the process. */
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <stdint.h>
@@ -144,6 +145,50 @@ void failing_allocations(void)
 		CHECK(n > 30);
 		CHECK(was_refused || !is_lasting);
 	}
+	close_endpoint(&endpoint);
+}
+
+/* Once an allocation has failed no object is made, though the reserve has memory for it. */
+void creations_without_memory(void)
+{
+	if (!fails_allocations())
+		return;
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 4096, 16);
+	struct ibv_context *context = endpoint.context;
+	struct ibv_pd *pd = endpoint.pd;
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+	struct ibv_srq_init_attr_ex shared_ex = {
+		.attr = shared.attr, .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd};
+	struct ibv_ah_attr ah = {.port_num = 1,
+				 .is_global = 1,
+				 .grh = {.dgid = endpoint.gid, .sgid_index = endpoint.gid_index}};
+	struct ibv_td_init_attr thread_domain = {0};
+	struct ibv_parent_domain_init_attr parent_domain = {.pd = pd};
+	struct ibv_alloc_dm_attr device_memory = {.length = 64};
+	struct ibv_cq_init_attr_ex queue = {.cqe = 16};
+	struct ibv_qp_init_attr pair = {.send_cq = endpoint.cq,
+					.recv_cq = endpoint.cq,
+					.cap = {4, 4, 1, 1, 0},
+					.qp_type = IBV_QPT_RC};
+	fail_allocations_from(0, true);
+	struct ibv_pd *first = ibv_alloc_pd(context);
+	CHECK_NULL(ibv_alloc_pd(context), ENOMEM);
+	CHECK_NULL(ibv_create_comp_channel(context), ENOMEM);
+	CHECK_NULL(ibv_create_cq(context, 16, NULL, NULL, 0), ENOMEM);
+	CHECK_NULL(ibv_create_cq_ex(context, &queue), ENOMEM);
+	CHECK_NULL(ibv_reg_mr(pd, memory, sizeof(memory), 0), ENOMEM);
+	CHECK_NULL(ibv_create_srq(pd, &shared), ENOMEM);
+	CHECK_NULL(ibv_create_srq_ex(context, &shared_ex), ENOMEM);
+	CHECK_NULL(ibv_create_ah(pd, &ah), ENOMEM);
+	CHECK_NULL(ibv_alloc_mw(pd, IBV_MW_TYPE_2), ENOMEM);
+	CHECK_NULL(ibv_create_qp(pd, &pair), ENOMEM);
+	CHECK_NULL(ibv_alloc_td(context, &thread_domain), ENOMEM);
+	CHECK_NULL(ibv_alloc_parent_domain(context, &parent_domain), ENOMEM);
+	CHECK_NULL(ibv_alloc_dm(context, &device_memory), ENOMEM);
+	CHECK_MINUS_ONE(open("/dev/infiniband/rdma_cm", O_RDWR), ENOMEM);
+	CHECK(stop_failing());
+	CHECK(!first || !ibv_dealloc_pd(first));
 	close_endpoint(&endpoint);
 }
 

@@ -33,6 +33,7 @@ static const struct scenario scenarios[] = {
 	{"builder-requests", builder_requests},
 	{"inline-data", inline_data},
 	{"failing-allocations", failing_allocations},
+	{"creations-without-memory", creations_without_memory},
 	{"used-up-memory", used_up_memory},
 	{"datagrams", datagrams},
 	{"datagrams-to-several", datagrams_to_several},

@@ -34,7 +34,7 @@ use libc::{EFAULT, EIO, ssize_t};
 use roce_abi::rdma_cm::{Command, ResponseSpace};
 
 use crate::cancellation::Uncancellable;
-use crate::{errno, message, panic, wait};
+use crate::{errno, memory_reserve, message, panic, wait};
 use channel::Channel;
 use process::{Lookup, Process};
 
@@ -54,7 +54,7 @@ pub(crate) extern "C-unwind" fn open(flags: c_int) -> c_int {
         return -1;
     };
     process.release_closed();
-    match Channel::new(flags) {
+    match memory_reserve::check().and_then(|()| Channel::new(flags)) {
         Ok((channel, descriptor)) => {
             process.add(channel);
             descriptor.into_raw_fd()
