@@ -36,14 +36,14 @@ bool fails_allocations(void)
 void fail_allocations_from(long number, bool lasting)
 {
 	is_lasting = lasting;
-	has_failed = !COUNTS;
-	__atomic_store_n(&until_failure, COUNTS ? number : -1, __ATOMIC_SEQ_CST);
+	has_failed = false;
+	__atomic_store_n(&until_failure, number, __ATOMIC_SEQ_CST);
 }
 
 bool stop_failing(void)
 {
 	__atomic_store_n(&until_failure, -1, __ATOMIC_SEQ_CST);
-	return has_failed && COUNTS;
+	return has_failed;
 }
 
 #if COUNTS
