@@ -78,12 +78,16 @@ fn fetch(context: &ContextInner, woken: Woken, event: &mut ibv_async_event) -> A
     if take() {
         return Attempt::Fetched;
     }
-    wait::after_nothing(
+    let attempt = wait::after_nothing(
         woken,
         (context.device.event_fd(), wait::Kind::Pipe),
         std::slice::from_ref(&context.device),
         &mut take,
-    )
+    );
+    if matches!(attempt, Attempt::Sleep(_)) {
+        context.device.leave_to_threads();
+    }
+    attempt
 }
 
 /// `ibv_get_async_event`
