@@ -6,6 +6,10 @@
 //! of the descriptor of the events, which the kernel goes on with after the one and ends after the other.
 //! The end of the device's threads, at `exit`, does not wake it then: what drives the device from there on
 //! are the calls that other threads of the program make.
+//!
+//! This holds for handlers that are there when the sleep begins, as seen in the last 10 ms; without `/proc`, and
+//! in sleeps that begin after `exit`, the thread is in poll(2) always, and each handler ends the call where any
+//! has no `SA_RESTART`.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -13,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use libc::{EAGAIN, EINTR, EIO, POLLIN, c_void, nfds_t, pollfd, ssize_t};
+use nix::time::{ClockId, clock_gettime};
 use roce_verbs::{Device, may_events_be_read};
 
 use crate::cancellation::Cancellability;
@@ -195,7 +200,7 @@ pub(crate) fn for_ever(woken: Woken) -> Attempt {
 /// Returns the `errno` value with which a call fails after a sleep.
 fn failure_of(woken: Woken) -> Option<c_int> {
     match woken {
-        Woken::BySignal if !Handlers::of_process().all_restart() => Some(EINTR),
+        Woken::BySignal if Handlers::of_process().interrupts => Some(EINTR),
         Woken::Interrupted => Some(EINTR),
         Woken::Refused(EAGAIN) => Some(EAGAIN),
         Woken::Refused(_) => Some(EIO),
@@ -248,10 +253,6 @@ impl Handlers {
         }
         handlers
     }
-
-    fn all_restart(self) -> bool {
-        !self.interrupts
-    }
 }
 
 /// How long the answer of [`handlers_differ`] is used again, in nanoseconds: it takes some 60 system calls.
@@ -273,8 +274,6 @@ fn handlers_differ() -> bool {
 }
 
 fn nanos_of_clock() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes the structure; it has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+    // The clock exists; if not, the handlers are asked each time.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
 }
