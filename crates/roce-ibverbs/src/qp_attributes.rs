@@ -86,12 +86,12 @@ fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> 
 /// An `errno` value.
 fn takes_migration_state(qp: &QueuePair, to: Option<QpState>) -> Result<bool, c_int> {
     let from = qp.qp.query().map_err(|error| errno::of(&error))?.state;
-    let fits = match (from, to.unwrap_or(from)) {
-        (
-            QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendQueueDrain,
-            QpState::ReadyToSend,
-        ) => true,
-        (from, to) => from == QpState::SendQueueDrain && to == from,
+    let fits = match to.unwrap_or(from) {
+        QpState::ReadyToSend => {
+            matches!(from, QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendQueueDrain)
+        }
+        QpState::SendQueueDrain => from == QpState::SendQueueDrain,
+        _ => false,
     };
     Ok(fits && qp.qp.service() != Service::Ud)
 }

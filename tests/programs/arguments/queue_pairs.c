@@ -190,7 +190,7 @@ void queue_pair_transitions(void)
 	wrong = attributes;
 	wrong.max_rd_atomic = 255;
 	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTS, RTS), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS), 0);
+	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS | IBV_QP_PATH_MIG_STATE), 0);
 
 	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT), EINVAL);
 	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTR, RTR), EINVAL);
