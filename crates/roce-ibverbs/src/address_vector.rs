@@ -6,9 +6,6 @@ use libc::EINVAL;
 use roce_abi::{RATES, ibv_ah_attr};
 use roce_verbs::{AddressVector, Gid};
 
-/// Rows of the GID table: an index is a byte.
-pub(crate) const GID_TABLE_LEN: c_int = roce_verbs::GID_TABLE_LEN as c_int;
-
 /// Returns the address vector of a program's attributes.
 ///
 /// # Errors

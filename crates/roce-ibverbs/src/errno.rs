@@ -9,8 +9,6 @@ use libc::{
 };
 use roce_verbs::{ApiMisuse, AttachError, Error, OpenError, PostError, RouteError, WrError};
 
-use crate::address_vector::GID_TABLE_LEN;
-
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: c_int) {
     // SAFETY: the C library returns the address of the calling thread's variable.
@@ -63,7 +61,9 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
         Error::Route(_) => EIO,
-        Error::NoSuchGid { index, .. } if c_int::from(*index) < GID_TABLE_LEN => ENODATA,
+        Error::NoSuchGid { index, .. } if usize::from(*index) < roce_verbs::GID_TABLE_LEN => {
+            ENODATA
+        }
         _ => EINVAL,
     }
 }

@@ -22,7 +22,6 @@ use roce_verbs::{
     Error, GidEntry, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_WINDOWS, PathMtu, PortState, QpCap,
 };
 
-use crate::address_vector::GID_TABLE_LEN;
 use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::device_list::{FW_VER, c_text};
@@ -35,6 +34,8 @@ const VENDOR_ID: u32 = 0x72_6f63;
 const MANY: c_int = 1 << 16;
 /// The only partition key: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
+/// Rows of the GID table: an index is a byte.
+const GID_TABLE_LEN: c_int = roce_verbs::GID_TABLE_LEN as c_int;
 const PHYS_STATE_DISABLED: u8 = 3;
 const PHYS_STATE_LINK_UP: u8 = 5;
 
@@ -68,7 +69,8 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
         max_qp_rd_atom: 128,
         max_res_rd_atom: 128 * MANY,
         max_qp_init_rd_atom: 128,
-        // Atomics are those of the processor.
+        // As rxe. Atomics are those of the processor, which IBV_ATOMIC_GLOB says; but older UCX has no
+        // atomics on devices that claim it.
         atomic_cap: IBV_ATOMIC_HCA,
         max_mw: c_int::try_from(MAX_WINDOWS).unwrap_or(c_int::MAX),
         max_mcast_grp: MAX_GROUPS as c_int,
@@ -302,8 +304,10 @@ pub(crate) unsafe extern "C" fn gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
+    if flags != 0 {
+        return errno::failed(EINVAL);
+    }
     match gid_row(context, port, index) {
-        _ if flags != 0 => errno::failed(EINVAL),
         Ok(row) => {
             // SAFETY: the program passes room for `size` bytes.
             unsafe { write_prefix(&entry_of(context, &row), entry, size) };

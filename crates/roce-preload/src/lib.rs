@@ -28,7 +28,6 @@ compile_error!(
 // A test program must keep its own `open`.
 #[cfg(not(test))]
 mod calls;
-#[cfg_attr(test, allow(dead_code))]
 mod mark;
 #[cfg(not(test))]
 mod next;

@@ -59,6 +59,7 @@ void queries(void)
 	CHECK_EQ(port.flags, IBV_QPF_GRH_REQUIRED);
 	CHECK_EQ(ibv_query_device_ex(context, &input, &device), EINVAL);
 	CHECK_EQ(ibv_query_device_ex(context, NULL, &device), 0);
+	CHECK_EQ(device.orig_attr.atomic_cap, IBV_ATOMIC_HCA);
 
 	CHECK_EQ(ibv_query_gid(context, 2, 0, &gid), -1);
 	CHECK_EQ(ibv_query_gid(context, 0, 0, &gid), -1);

@@ -238,7 +238,7 @@ unsafe fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
 ///
 /// # Safety
 /// As of [`stage`]; each piece is an address of the program and the number of bytes there.
-unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (u64, usize)> + Clone) {
+unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (u64, usize)>) {
     // SAFETY: the caller's promise.
     unsafe {
         let max = lent(qp).cap.max_inline_data;
