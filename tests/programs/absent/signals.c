@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,13 +298,6 @@ static void reset_and_send(void)
 static void exit_by_mistake(void)
 {
 	exit(7);
-}
-
-static int threads(void)
-{
-	struct stat status;
-	CHECK_EQ(stat("/proc/self/task", &status), 0);
-	return status.st_nlink;
 }
 
 static void check_vforked(int flags)

@@ -193,8 +193,7 @@ static void fields_of_failed_queues(struct endpoint *endpoint)
 	CHECK_EQ(to_init(qp), 0);
 	for (int i = 0; i < 2000; i++)
 		CHECK_EQ(post_recv(qp, endpoint, 0, 8, i), 0);
-	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
-	CHECK_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+	to_error(qp);
 	take_event(endpoint, IBV_EVENT_CQ_ERR);
 	CHECK_EQ(small->async_events_completed, 1);
 	for (int i = 0; i < 100; i++)
@@ -211,7 +210,7 @@ static void fields_of_failed_queues(struct endpoint *endpoint)
 					 .qp_type = IBV_QPT_RC};
 	qp = ibv_create_qp(endpoint->pd, &init);
 	CHECK(qp);
-	CHECK_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+	to_error(qp);
 	take_event(endpoint, IBV_EVENT_QP_LAST_WQE_REACHED);
 	CHECK_EQ(ibv_destroy_qp(qp), 0);
 	CHECK_EQ(ibv_destroy_srq(srq), 0);

@@ -10,10 +10,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <rdma/rdma_user_cm.h>
-
 #include "check.h"
 #include "events.h"
+#include "rdma_cm.h"
 
 enum { LENGTH = 64 };
 
@@ -159,16 +158,6 @@ static struct endpoint waited_on;
 static int rdma_cm;
 static int identifier;
 
-static ssize_t command(uint32_t number, const void *structure, uint16_t in, uint16_t out)
-{
-	struct {
-		struct rdma_ucm_cmd_hdr header;
-		char structure[400];
-	} written = {{number, in, out}, {0}};
-	memcpy(written.structure, structure, in);
-	return write(rdma_cm, &written, sizeof written.header + in);
-}
-
 static int wait_for_completion_event(void)
 {
 	struct ibv_cq *cq;
@@ -192,7 +181,7 @@ static int wait_for_rdma_cm_event(void)
 {
 	struct rdma_ucm_event_resp event;
 	struct rdma_ucm_get_event get = {.response = (uintptr_t)&event};
-	return command(RDMA_USER_CM_CMD_GET_EVENT, &get, sizeof get, sizeof event) > 0 ? 0 : -1;
+	return COMMAND(rdma_cm, RDMA_USER_CM_CMD_GET_EVENT, get, sizeof event) > 0 ? 0 : -1;
 }
 
 static void cause_completion_event(void)
@@ -205,16 +194,10 @@ static void cause_asynchronous_event(void)
 	raise_event(&waited_on);
 }
 
-/* The command by which a program raises an event of its own. */
 static void cause_rdma_cm_event(void)
 {
-	enum { WRITE_CM_EVENT = 24 };
-	struct {
-		uint32_t id, reserved, event, status;
-		uint64_t argument;
-		char rest[296];
-	} raised = {.id = identifier, .event = 1};
-	CHECK(command(WRITE_CM_EVENT, &raised, sizeof raised, 0) > 0);
+	struct write_cm_event raised = {.id = identifier, .event = 1};
+	CHECK(COMMAND(rdma_cm, WRITE_CM_EVENT, raised, 0) > 0);
 }
 
 static const struct wait {
@@ -268,7 +251,7 @@ void signals_of_which_some_restart_calls(void)
 	open_endpoint(&waited_on, 4096, 16);
 	rdma_cm = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
 	CHECK(rdma_cm >= 0);
-	CHECK(command(RDMA_USER_CM_CMD_CREATE_ID, &create, sizeof create, sizeof response) > 0);
+	CHECK(COMMAND(rdma_cm, RDMA_USER_CM_CMD_CREATE_ID, create, sizeof response) > 0);
 	identifier = response.id;
 	install(SIGUSR1, on_tick, SA_RESTART);
 	install(SIGINT, on_interrupt, 0);

@@ -53,7 +53,4 @@ void make_non_blocking(int fd);
 /* Returns true if a descriptor is readable now. */
 bool is_readable(int fd);
 
-/* Moves a queue pair to ERR, which flushes its requests. */
-void to_error(struct ibv_qp *qp);
-
 #endif

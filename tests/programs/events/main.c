@@ -58,12 +58,6 @@ bool is_readable(int fd)
 	return count > 0;
 }
 
-void to_error(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_ERR};
-	CHECK_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
-}
-
 int main(int argc, char **argv)
 {
 	return run_scenario(argc, argv, scenarios, sizeof(scenarios) / sizeof(scenarios[0]));

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -54,18 +53,6 @@ void closed_while_open(void)
 	check_own();
 	use_own_device(7);
 	check_own();
-}
-
-static int threads(void)
-{
-	int count = -1;
-	char line[256];
-	FILE *status = fopen("/proc/self/status", "r");
-	CHECK(status);
-	while (fgets(line, sizeof(line), status))
-		sscanf(line, "Threads: %d", &count);
-	fclose(status);
-	return count;
 }
 
 /* A process of one thread is one again when it has closed its devices, and may have a user namespace. */

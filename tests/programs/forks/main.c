@@ -34,16 +34,6 @@ static bool exists(enum way way, enum deed deed)
 	}
 }
 
-/* Binds the UDP port of RoCE. Returns 0, or errno. */
-static int bind_port(void)
-{
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(4791)};
-	int outcome = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
-	close(fd);
-	return outcome;
-}
-
 struct listener {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;

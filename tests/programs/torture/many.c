@@ -1,8 +1,6 @@
 /* Very many objects, at once and one after the other. */
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -36,7 +34,7 @@ static struct usage usage(void)
 	fclose(file);
 	return (struct usage){
 		.descriptors = entries("/proc/self/fd"),
-		.threads = entries("/proc/self/task"),
+		.threads = threads(),
 		.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024),
 	};
 }
@@ -95,19 +93,8 @@ void many_contexts(void)
 	check_no_growth(before, 4096);
 }
 
-/* Returns 0, or why UDP port 4791 cannot be bound. */
-static int bind_port(void)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(4791)};
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-	CHECK(fd >= 0);
-	int error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
-	CHECK_EQ(close(fd), 0);
-	return error;
-}
-
-/* The library keeps some sockets of closed devices for the next ones, not for long, and never the
- * port, which rxe or another program may want. */
+/* The library keeps up to four sockets in a process that opens devices again, and never the port, which rxe or
+ * another program may want. */
 void many_closed_devices(void)
 {
 	struct usage before = usage();
@@ -126,7 +113,7 @@ void many_closed_devices(void)
 		CHECK_EQ(bind_port(), 0);
 		CHECK(usage().descriptors <= before.descriptors + 5);
 	}
-	CHECK_EQ(usage().threads, before.threads);
+	CHECK_EQ(threads(), before.threads);
 }
 
 static void make_and_destroy_objects(struct endpoint *endpoint)
@@ -170,7 +157,7 @@ void many_queue_pairs(void)
 	struct connection connections[MOST];
 	struct endpoint endpoint;
 	open_endpoint(&endpoint, 3 * 4096, 4096);
-	int threads = usage().threads;
+	int before = threads();
 	for (int i = 0; i < count; i++)
 		connections[i] = connect_to_self(&endpoint, 4);
 	for (int round = 0; round < 2; round++)
@@ -185,6 +172,6 @@ void many_queue_pairs(void)
 		CHECK_EQ(next_completion(endpoint.cq).status, IBV_WC_SUCCESS);
 	for (int i = 0; i < count; i++)
 		disconnect(&connections[i]);
-	CHECK_EQ(usage().threads, threads);
+	CHECK_EQ(threads(), before);
 	close_endpoint(&endpoint);
 }
