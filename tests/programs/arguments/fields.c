@@ -123,7 +123,7 @@ static void fields_of_queue_pairs(struct endpoint *endpoint)
 	CHECK_EQ(qp->state, IBV_QPS_RTS);
 	connect_qp(peer, endpoint, &endpoint->gid, qp->qp_num);
 
-	/* One event of completions, two acknowledged at once: the count is the program's. */
+	/* One event of completions: the count is that of those that the program acknowledges. */
 	CHECK_EQ(ibv_req_notify_cq(endpoint->cq, 0), 0);
 	CHECK_EQ(post_recv(peer, endpoint, 0, 8, 1), 0);
 	CHECK_EQ(post_send(qp, endpoint, 64, 8, 2), 0);

@@ -29,6 +29,26 @@ static unsigned capacity_of(struct ibv_qp *qp, bool sends)
 	return capacity;
 }
 
+/* A queue pair, its peer, and how many sends it has room for. */
+struct bench {
+	struct endpoint endpoint;
+	struct connection connection;
+	unsigned capacity;
+};
+
+static void begin(struct bench *bench)
+{
+	open_endpoint(&bench->endpoint, 3 * 4096, MANY);
+	bench->connection = connect_to_self(&bench->endpoint, DEPTH);
+	bench->capacity = capacity_of(bench->connection.left, true);
+}
+
+static void end(struct bench *bench)
+{
+	disconnect(&bench->connection);
+	close_endpoint(&bench->endpoint);
+}
+
 static int post_write(struct ibv_qp *qp, const struct endpoint *endpoint, int flags, uint64_t id)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)endpoint->buffer,
@@ -86,29 +106,27 @@ static void *poll_one(void *cq)
 /* A send queue takes a request for each completion that is polled, by whichever thread. */
 void unpolled_sends(void)
 {
-	struct endpoint endpoint;
-	open_endpoint(&endpoint, 3 * 4096, MANY);
-	struct connection connection = connect_to_self(&endpoint, DEPTH);
-	struct ibv_qp *qp = connection.left;
-	unsigned capacity = capacity_of(qp, true);
+	struct bench bench;
+	begin(&bench);
+	struct ibv_qp *qp = bench.connection.left;
+	unsigned capacity = bench.capacity;
 	if (!counts_done_requests()) {
-		CHECK_EQ(post_writes(qp, &endpoint, 5 * capacity, 1), 5 * capacity);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, 5 * capacity, 1), 5 * capacity);
 	} else {
-		CHECK_EQ(post_writes(qp, &endpoint, MANY, 1), capacity);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, 1), capacity);
 		for (int i = 0; i < 3; i++) {
 			pthread_t thread;
 			if (i == 0) {
-				next_completion(endpoint.cq);
+				next_completion(bench.endpoint.cq);
 			} else {
-				CHECK_EQ(pthread_create(&thread, NULL, poll_one, endpoint.cq), 0);
+				CHECK_EQ(pthread_create(&thread, NULL, poll_one, bench.endpoint.cq), 0);
 				CHECK_EQ(pthread_join(thread, NULL), 0);
 			}
-			CHECK_EQ(post_writes(qp, &endpoint, MANY, 1), 1);
+			CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, 1), 1);
 		}
-		CHECK_EQ(polled(endpoint.cq), capacity);
+		CHECK_EQ(polled(bench.endpoint.cq), capacity);
 	}
-	disconnect(&connection);
-	close_endpoint(&endpoint);
+	end(&bench);
 }
 
 /* As above, with a queue that is polled field by field. */
@@ -140,81 +158,74 @@ void unpolled_extended(void)
 /* Requests without a completion count until the next one is polled that has one. */
 void unsignaled_sends(void)
 {
-	struct endpoint endpoint;
-	open_endpoint(&endpoint, 3 * 4096, MANY);
-	struct connection connection = connect_to_self(&endpoint, DEPTH);
-	struct ibv_qp *qp = connection.left;
-	unsigned capacity = capacity_of(qp, true);
+	struct bench bench;
+	begin(&bench);
+	struct ibv_qp *qp = bench.connection.left;
+	unsigned capacity = bench.capacity;
 	if (counts_done_requests()) {
-		CHECK_EQ(post_writes(qp, &endpoint, MANY, 4), capacity);
-		CHECK_EQ(next_completion(endpoint.cq).wr_id, 3);
-		CHECK_EQ(post_writes(qp, &endpoint, MANY, MANY), 4);
-		CHECK_EQ(polled(endpoint.cq), capacity / 4 - 1);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, 4), capacity);
+		CHECK_EQ(next_completion(bench.endpoint.cq).wr_id, 3);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, MANY), 4);
+		CHECK_EQ(polled(bench.endpoint.cq), capacity / 4 - 1);
 		/* The last four have none. */
-		CHECK_EQ(post_writes(qp, &endpoint, MANY, MANY), capacity - 4);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, MANY), capacity - 4);
 		/* Each that is flushed has one of its own. */
-		CHECK_EQ(ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR},
-				       IBV_QP_STATE),
-			 0);
-		CHECK_EQ(polled(endpoint.cq), 0);
-		CHECK_EQ(post_write(qp, &endpoint, 0, 0), ENOMEM);
+		to_error(qp);
+		CHECK_EQ(polled(bench.endpoint.cq), 0);
+		CHECK_EQ(post_write(qp, &bench.endpoint, 0, 0), ENOMEM);
 	} else {
-		CHECK_EQ(post_writes(qp, &endpoint, MANY, MANY + 1), MANY);
+		CHECK_EQ(post_writes(qp, &bench.endpoint, MANY, MANY + 1), MANY);
 	}
-	disconnect(&connection);
-	close_endpoint(&endpoint);
+	end(&bench);
 }
 
 /* Each request that is flushed counts until its completion is polled. */
 void flushed_sends(void)
 {
-	struct endpoint endpoint;
-	open_endpoint(&endpoint, 3 * 4096, MANY);
-	struct connection connection = connect_to_self(&endpoint, DEPTH);
-	struct ibv_qp *qp = connection.left;
-	unsigned capacity = capacity_of(qp, true);
-	CHECK_EQ(ibv_modify_qp(qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE),
-		 0);
-	unsigned posted = post_writes(qp, &endpoint, 5 * MAX, MANY);
+	struct bench bench;
+	begin(&bench);
+	struct ibv_qp *qp = bench.connection.left;
+	unsigned capacity = bench.capacity;
+	to_error(qp);
+	unsigned posted = post_writes(qp, &bench.endpoint, 5 * MAX, MANY);
 	CHECK_EQ(posted, counts_done_requests() ? capacity : 5 * MAX);
-	CHECK_EQ(next_completion(endpoint.cq).status, IBV_WC_WR_FLUSH_ERR);
-	CHECK_EQ(post_write(qp, &endpoint, 0, 0), 0);
-	CHECK_EQ(post_write(qp, &endpoint, 0, 0), counts_done_requests() ? ENOMEM : 0);
-	disconnect(&connection);
-	close_endpoint(&endpoint);
+	CHECK_EQ(next_completion(bench.endpoint.cq).status, IBV_WC_WR_FLUSH_ERR);
+	CHECK_EQ(post_write(qp, &bench.endpoint, 0, 0), 0);
+	CHECK_EQ(post_write(qp, &bench.endpoint, 0, 0), counts_done_requests() ? ENOMEM : 0);
+	end(&bench);
 }
 
 /* RESET clears the count, and so does the end of a queue pair; completions of before retire nothing. */
 void places_after_reset(void)
 {
-	struct endpoint endpoint;
-	open_endpoint(&endpoint, 3 * 4096, MANY);
-	struct connection connection = connect_to_self(&endpoint, DEPTH);
-	unsigned capacity = capacity_of(connection.left, true);
+	struct bench bench;
+	begin(&bench);
+	struct endpoint *endpoint = &bench.endpoint;
+	struct connection *pair = &bench.connection;
+	unsigned capacity = bench.capacity;
 	unsigned most = counts_done_requests() ? MANY : capacity;
 	for (int round = 0; round < 3; round++) {
-		CHECK_EQ(post_writes(connection.left, &endpoint, most, 1), capacity);
+		CHECK_EQ(post_writes(pair->left, endpoint, most, 1), capacity);
 		struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-		CHECK_EQ(ibv_modify_qp(connection.left, &reset, IBV_QP_STATE), 0);
-		CHECK_EQ(ibv_modify_qp(connection.right, &reset, IBV_QP_STATE), 0);
-		CHECK_EQ(polled(endpoint.cq), 0);
-		connect_qp(connection.left, &endpoint, &endpoint.gid, connection.right->qp_num);
-		connect_qp(connection.right, &endpoint, &endpoint.gid, connection.left->qp_num);
+		CHECK_EQ(ibv_modify_qp(pair->left, &reset, IBV_QP_STATE), 0);
+		CHECK_EQ(ibv_modify_qp(pair->right, &reset, IBV_QP_STATE), 0);
+		CHECK_EQ(polled(endpoint->cq), 0);
+		connect_qp(pair->left, endpoint, &endpoint->gid, pair->right->qp_num);
+		connect_qp(pair->right, endpoint, &endpoint->gid, pair->left->qp_num);
 	}
-	CHECK_EQ(post_writes(connection.left, &endpoint, most, 1), capacity);
-	disconnect(&connection);
-	connection = connect_to_self(&endpoint, DEPTH);
-	CHECK_EQ(post_writes(connection.left, &endpoint, most, 1), capacity);
+	CHECK_EQ(post_writes(pair->left, endpoint, most, 1), capacity);
+	disconnect(pair);
+	*pair = connect_to_self(endpoint, DEPTH);
+	CHECK_EQ(post_writes(pair->left, endpoint, most, 1), capacity);
 	/* Those of the queue pair of before, if they are there, come first. */
 	struct ibv_wc completion;
 	int left = 0;
-	while (completion = next_completion(endpoint.cq), completion.qp_num != connection.left->qp_num)
+	while (completion = next_completion(endpoint->cq), completion.qp_num != pair->left->qp_num)
 		left++;
 	CHECK(left == 0 || left == (int)capacity);
 	if (counts_done_requests())
-		CHECK_EQ(post_writes(connection.left, &endpoint, MANY, 1), 1);
-	disconnect(&connection);
-	close_endpoint(&endpoint);
+		CHECK_EQ(post_writes(pair->left, endpoint, MANY, 1), 1);
+	end(&bench);
 }
 
 /* Sends so many messages, and waits for their completions. */
