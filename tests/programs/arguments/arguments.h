@@ -25,11 +25,11 @@ void shared_receive_queues(void);
 /* queue_pairs.c */
 void queue_pair_creation(void);
 void queue_pair_transitions(void);
+void attributes_beyond_their_fields(void);
 void addresses(void);
 
 /* fields.c */
 void public_fields(void);
-void attributes_beyond_their_fields(void);
 
 /* overruns.c */
 void overruns(void);

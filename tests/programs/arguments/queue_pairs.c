@@ -212,6 +212,35 @@ void queue_pair_transitions(void)
 	close_endpoint(&endpoint);
 }
 
+/* Numbers beyond the bits of their field are used without the others, and queried as they were set. */
+void attributes_beyond_their_fields(void)
+{
+	struct endpoint endpoint;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr queried;
+	open_endpoint(&endpoint, 3 * 4096, 16);
+	struct ibv_qp *qp = make_qp(&endpoint, 4);
+	struct ibv_qp_attr attributes = all_good(&endpoint, qp->qp_num);
+	attributes.retry_cnt = 15;
+	attributes.rnr_retry = 200;
+	attributes.max_rd_atomic = 5;
+	attributes.max_dest_rd_atomic = 3;
+	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT), 0);
+	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTR, RTR), 0);
+	attributes.min_rnr_timer = 44;
+	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS | IBV_QP_MIN_RNR_TIMER), 0);
+	CHECK_EQ(ibv_query_qp(qp, &queried, IBV_QP_STATE, &init), 0);
+	CHECK_EQ(queried.retry_cnt, 15);
+	CHECK_EQ(queried.rnr_retry, 200);
+	CHECK_EQ(queried.min_rnr_timer, 44);
+	CHECK_EQ(queried.max_rd_atomic, 8);
+	CHECK_EQ(queried.max_dest_rd_atomic, 4);
+	struct connection itself = {qp, qp};
+	transfer(&endpoint, &itself, 4096, 3);
+	CHECK_EQ(ibv_destroy_qp(qp), 0);
+	close_endpoint(&endpoint);
+}
+
 void addresses(void)
 {
 	struct endpoint endpoint;
