@@ -27,6 +27,9 @@ struct child {
 /* Makes a child, and waits until it has done its deed. */
 struct child make_child(enum way way, enum deed deed, unsigned seed);
 
+/* What a program does that a child has started, with these descriptors. */
+void started(const char *fds);
+
 /* Releases a child, and checks that it has found all as it has to be. */
 void end_child(struct child child);
 

@@ -95,9 +95,8 @@ static void run_case(enum moment moment, enum way way, enum deed deed, unsigned 
 {
 	struct usage usage;
 	pthread_t thread;
-	/* What the library keeps from the case before is none of the program's. */
-	note_descriptors();
 	open_own();
+	/* With what the library keeps from the case before. */
 	note_descriptors();
 	if (moment == OPEN || moment == CLOSED)
 		begin_use(&usage);
@@ -125,8 +124,8 @@ static void run_case(enum moment moment, enum way way, enum deed deed, unsigned 
 	close_own();
 }
 
-/* Runs so many cases from a random one on, in the order of a step that reaches all. */
-static void run_table(unsigned count, unsigned seed)
+/* Runs so many of all cases, from a random one on, in the order of a step that reaches all. */
+static void run_table(unsigned cases, unsigned count, unsigned seed)
 {
 	static struct {
 		enum moment moment;
@@ -149,6 +148,7 @@ static void run_table(unsigned count, unsigned seed)
 	}
 	/* A prime that does not divide the number of cases. */
 	CHECK(len % 31 != 0);
+	CHECK_EQ(len, cases);
 	for (unsigned i = 0; i < count; i++) {
 		unsigned at = (seed + i * 31) % len;
 		fprintf(stderr, "%u of %u: %s %s %s\n", at, len, moments[all[at].moment],
@@ -168,16 +168,14 @@ static const struct scenario scenarios[] = {
 	{"stray", stray},
 };
 
-void started(const char *fds);
-
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "started") == 0) {
 		started(argv[2]);
 		return 0;
 	}
-	if (argc == 4 && strcmp(argv[1], "table") == 0) {
-		run_table(atoi(argv[2]), atoi(argv[3]));
+	if (argc == 5 && strcmp(argv[1], "table") == 0) {
+		run_table(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
 		return 0;
 	}
 	return run_scenario(argc, argv, scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
