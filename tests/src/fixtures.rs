@@ -11,6 +11,9 @@ use roce_verbs::{
 /// How long a completion may take before a test gives up: far beyond any retry.
 pub const COMPLETION_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The most sockets that a process which opens devices again and again keeps for the next one.
+pub const KEPT_SOCKETS: usize = 4;
+
 /// All rights that a region can have.
 pub fn every_right() -> AccessFlags {
     AccessFlags::LOCAL_WRITE

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
 use roce_netns::Host;
+use roce_tests::fixtures::KEPT_SOCKETS;
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
 
 /// Within this time a killed rank is known to all others.
@@ -75,9 +76,8 @@ fn a_killed_rank_is_named_by_every_other_rank_within_two_seconds_and_nothing_is_
             let took = at - killed;
             assert!(took < BOUND, "rank {rank} took {took:?}");
         }
-        // A process that opens devices again keeps up to four of their sockets.
         let end = Instant::now() + Duration::from_secs(20);
-        while descriptors() > before + 4 {
+        while descriptors() > before + KEPT_SOCKETS {
             assert!(Instant::now() < end, "{} descriptors, {before} before", descriptors());
             thread::sleep(Duration::from_millis(50));
         }
