@@ -18,7 +18,11 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(host: &Host, mut command: Command) -> Self {
+    /// Starts a command in a host, and waits until it says that it is ready.
+    ///
+    /// # Panics
+    /// When it says something else.
+    pub fn start(host: &Host, mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = host.spawn(command).expect("the process starts");
         let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
@@ -49,6 +53,16 @@ impl Process {
     pub fn kill(mut self) {
         self.child.kill().expect("it is a child");
         self.child.wait().expect("it is a child");
+    }
+
+    /// Closes its input, and waits until it has ended of that.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn end(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("it is a child");
+        assert!(status.success(), "{status}");
     }
 
     /// The last line that it prints; it ends with that.

@@ -1,11 +1,10 @@
 //! The device of librdmacm as C programs use it, by its commands, and how soon what they ask for comes.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use roce_netns::Host;
 use roce_test_macros::tier1;
+use roce_tests::echo::Process;
 use roce_tests::fixtures::Cable;
 use roce_tests::ip::batch;
 use roce_tests::verbs_program::{VerbsProgram, roce_run};
@@ -21,27 +20,19 @@ fn channels_of_rdma_cm_behave_as_the_device_of_the_kernel() {
     VerbsProgram::linked("channel").run_scenarios("");
 }
 
-/// A program that listens on a port of an address, until this is dropped.
-struct Holder(Child);
-
-impl Holder {
-    fn start(program: &VerbsProgram, host: &Host, address: &str) -> Self {
-        let mut command = roce_run();
-        command.arg("--").arg(program.file()).args(["hold", address]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = host.spawn(command).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self(child)
-    }
+/// Starts the program so that it listens on a port of an address until its input ends.
+fn hold(program: &VerbsProgram, host: &Host, address: &str) -> Process {
+    let mut command = roce_run();
+    command.arg("--").arg(program.file()).args(["hold", address]);
+    Process::start(host, command)
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ended = self.0.wait();
-    }
+/// Requests in each place and mode, and whether `ROCE_REFUSALS` says how many: with it the limits of a machine
+/// without other load hold.
+fn refusals() -> (String, bool) {
+    let asked = std::env::var("ROCE_REFUSALS").ok();
+    let is_asked = asked.is_some();
+    (asked.unwrap_or_else(|| "20".to_owned()), is_asked)
 }
 
 /// Runs the program in a host, and returns the numbers that it prints.
@@ -54,14 +45,11 @@ fn numbers(program: &VerbsProgram, host: &Host, arguments: &[&str]) -> Vec<u64> 
     text.split_whitespace().map(|word| word.parse().unwrap_or_else(|_| panic!("{text}"))).collect()
 }
 
-/// `ROCE_REFUSALS` is the number of requests in each place and mode: with it the limits of a machine without
-/// other load hold.
 #[tier1("librdmacm-dev")]
 fn a_request_to_a_port_without_listener_is_refused_at_once_from_every_place() {
     let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
     let cable = Cable::with_mtu(1500);
-    let asked = std::env::var("ROCE_REFUSALS").ok();
-    let count = asked.as_deref().unwrap_or("20");
+    let (count, is_asked) = refusals();
     let own = "10.1.0.1";
     // What else listens, where, and which address is asked.
     let places = [
@@ -72,19 +60,22 @@ fn a_request_to_a_port_without_listener_is_refused_at_once_from_every_place() {
         ("connect", Some((&cable.right, "10.1.0.2")), "10.1.0.2"),
     ];
     for (role, holder, address) in places {
-        let held = holder.map(|(host, address)| Holder::start(&program, host, address));
+        let held = holder.map(|(host, address)| hold(&program, host, address));
         for mode in ["poll", "epoll", "block"] {
-            let times = numbers(&program, &cable.left, &[role, address, mode, count]);
+            let times = numbers(&program, &cable.left, &[role, address, mode, &count]);
             let [median, late, longest] = times[..] else { panic!("{times:?}") };
             let place = held.as_ref().map_or("alone", |_| "another process listens");
             println!(
                 "{role} {address} {mode}, {place}: median {median} us, 99 % {late} us, longest {longest} us"
             );
             let [median, longest] = [median, longest].map(Duration::from_micros);
-            if asked.is_some() {
+            if is_asked {
                 assert!(median <= LIMITS[0] && longest <= LIMITS[1], "{median:?}, {longest:?}");
             }
             assert!(longest <= MAX_LOADED, "{role} {address} {mode}, {place}: {longest:?}");
+        }
+        if let Some(held) = held {
+            held.end();
         }
     }
 }
@@ -106,10 +97,9 @@ fn a_listener_on_any_address_costs_little_on_a_host_with_many_interfaces() {
     let cable = Cable::with_mtu(1500);
     let commands: String = (1..INTERFACES)
         .map(|n| {
-            let (third, fourth) = (n / 250, n % 250 + 1);
             format!(
                 "link add d{n} type veth peer name e{n}\n\
-                 address add 10.2.{third}.{fourth}/32 dev d{n}\n\
+                 address add 10.2.0.{n}/32 dev d{n}\n\
                  link set e{n} addrgenmode none up\nlink set d{n} addrgenmode none up\n"
             )
         })
@@ -122,7 +112,7 @@ fn a_listener_on_any_address_costs_little_on_a_host_with_many_interfaces() {
     );
     assert!(kib <= 100 << 10, "{kib} KiB");
     assert!(used <= 4000, "{used} ms of processors");
-    let count = std::env::var("ROCE_REFUSALS").unwrap_or("20".to_owned());
+    let (count, _) = refusals();
     let times = numbers(&program, &cable.left, &["beside", "10.1.0.1", "poll", &count]);
     println!(
         "a refusal beside it: median {} us, 99 % {} us, longest {} us",
