@@ -12,9 +12,9 @@ use roce_tests::fixtures::{Cable, TestDevice};
 use roce_tests::services::{Caller, by, succeeded};
 use roce_tests::stranger::{NEIGHBOUR, STRANGER, WITH_PACKET_SOCKETS, as_stranger, may_be_others};
 use roce_verbs::{Backend, Device, DeviceConfig, GSI_Q_KEY, Qpn, SendOperation, SendWr};
+use roce_wire::ROCE_V2_PORT;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-const PORT: u16 = 4791;
 const BACKENDS: [Backend; 3] = [Backend::AfPacket, Backend::Udp, Backend::AfXdp];
 
 /// A way to bind a socket to the port.
@@ -61,7 +61,7 @@ fn ways() -> impl Iterator<Item = Way> {
 
 impl Way {
     fn bind(self) -> std::io::Result<Socket> {
-        let address = SocketAddr::new(self.address.parse::<IpAddr>().unwrap(), PORT);
+        let address = SocketAddr::new(self.address.parse::<IpAddr>().unwrap(), ROCE_V2_PORT);
         let socket =
             Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).unwrap();
         if let Some(interface) = self.interface {
@@ -119,7 +119,7 @@ fn a_device_that_opens_is_told_which_other_user_has_a_socket_on_its_port() {
         return;
     }
     let cable = two_cables();
-    let said = format!("user {STRANGER} holds UDP port {PORT}");
+    let said = format!("user {STRANGER} holds UDP port {ROCE_V2_PORT}");
     let is_told = |way: &dyn std::fmt::Debug, backends: &[Backend]| {
         for backend in backends {
             let backend = *backend;
@@ -170,10 +170,10 @@ fn packet_sockets_open_beside_the_superuser_and_take_the_port_when_it_has_closed
     Caller::connect(&cable.left, &roots, &neighbours).call(&roots, 1);
     let refused = as_stranger(&cable.left, || Device::open("eth1", by(Backend::Udp)));
     let refused = refused.map(drop).expect_err("UDP sockets need the port").to_string();
-    assert!(refused.contains("user 0 holds UDP port 4791"), "{refused}");
+    assert!(refused.contains(&format!("user 0 holds UDP port {ROCE_V2_PORT}")), "{refused}");
     drop(roots);
     // The port is taken within some milliseconds, and then it is the superuser that is in the way of none.
-    let said = format!("user {NEIGHBOUR} holds UDP port {PORT}");
+    let said = format!("user {NEIGHBOUR} holds UDP port {ROCE_V2_PORT}");
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match open(&cable.left, by(Backend::AfPacket)) {

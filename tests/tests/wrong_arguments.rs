@@ -12,30 +12,24 @@ fn wrong_arguments_fail_with_the_errors_of_rdma_core() {
 
 #[tier1]
 fn requests_take_places_until_their_completions_are_polled_also_with_shards() {
-    let cable = Cable::with_mtu(1500);
-    let program = VerbsProgram::linked_with("arguments", "arguments-places", &[]);
-    for scenario in unpolled(&program) {
-        let mut command = program.command(&scenario);
-        command.env("ROCE_SHARDS", "3");
-        expect_success(&scenario, &cable.left, command);
-    }
+    run_unpolled("arguments-places", "ROCE_SHARDS", "3");
 }
 
 #[tier1]
 fn requests_that_are_done_take_no_places_where_the_environment_says_so() {
-    let cable = Cable::with_mtu(1500);
-    let program = VerbsProgram::linked_with("arguments", "arguments-rule", &[]);
-    for scenario in unpolled(&program) {
-        let mut command = program.command(&scenario);
-        command.env("ROCE_QUEUES", "rxe");
-        expect_success(&scenario, &cable.left, command);
-    }
+    run_unpolled("arguments-rule", "ROCE_QUEUES", "rxe");
 }
 
-/// The scenarios of requests whose completions are not polled.
-fn unpolled(program: &VerbsProgram) -> Vec<String> {
-    let named = |name: &String| name.starts_with("unpolled-");
-    let scenarios: Vec<_> = program.scenarios().into_iter().filter(named).collect();
+/// Runs the scenarios of requests whose completions are not polled, with a variable of the environment.
+fn run_unpolled(variant: &str, name: &str, value: &str) {
+    let cable = Cable::with_mtu(1500);
+    let program = VerbsProgram::linked_with("arguments", variant, &[]);
+    let is_one = |name: &String| name.starts_with("unpolled-");
+    let scenarios: Vec<_> = program.scenarios().into_iter().filter(is_one).collect();
     assert!(scenarios.len() >= 6, "{scenarios:?}");
-    scenarios
+    for scenario in scenarios {
+        let mut command = program.command(&scenario);
+        command.env(name, value);
+        expect_success(&scenario, &cable.left, command);
+    }
 }
