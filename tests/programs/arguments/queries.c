@@ -60,6 +60,15 @@ void queries(void)
 	CHECK_EQ(ibv_query_device_ex(context, &input, &device), EINVAL);
 	CHECK_EQ(ibv_query_device_ex(context, NULL, &device), 0);
 	CHECK_EQ(device.orig_attr.atomic_cap, IBV_ATOMIC_HCA);
+	/* As mlx5: nothing is asked, all that there is, or more than there is. */
+	struct ibv_values_ex values = {.comp_mask = 0, .raw_clock = {.tv_sec = -1}};
+	CHECK_EQ(ibv_query_rt_values_ex(context, &values), 0);
+	CHECK(values.comp_mask == 0 && values.raw_clock.tv_sec == -1);
+	values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+	CHECK_EQ(ibv_query_rt_values_ex(context, &values), 0);
+	CHECK(values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK && values.raw_clock.tv_sec >= 0);
+	values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK | 2;
+	CHECK_EQ(ibv_query_rt_values_ex(context, &values), EINVAL);
 
 	CHECK_EQ(ibv_query_gid(context, 2, 0, &gid), -1);
 	CHECK_EQ(ibv_query_gid(context, 0, 0, &gid), -1);

@@ -21,12 +21,14 @@ pub(crate) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: the program passes the structure.
     let values = unsafe { &mut *values };
-    if values.comp_mask != IBV_VALUES_MASK_RAW_CLOCK {
+    if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
         return errno::failed(EINVAL);
     }
-    let nanos = super::poll::raw_clock_nanos().cast_signed();
-    values.raw_clock =
-        libc::timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+    if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+        let nanos = super::poll::raw_clock_nanos().cast_signed();
+        values.raw_clock =
+            libc::timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+    }
     0
 }
 
