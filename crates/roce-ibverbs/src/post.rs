@@ -8,8 +8,8 @@ use roce_abi::{
     IBV_ACCESS_ZERO_BASED, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
     IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
-    ibv_send_wr,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind, ibv_qp, ibv_qp_cap,
+    ibv_recv_wr, ibv_send_wr,
 };
 use roce_verbs::{
     DatagramTarget, InlineBuffers, InlineData, Qpn, RemoteAddr, SendOperation, SendWr, Service,
@@ -31,6 +31,7 @@ struct SendList {
     /// The request that was converted last.
     current: *mut ibv_send_wr,
     max_inline: u32,
+    max_pieces: u32,
     /// The `errno` value of a request that cannot be converted.
     failed: c_int,
 }
@@ -40,8 +41,9 @@ impl SendList {
     ///
     /// # Safety
     /// The requests of the list are as `ibv_post_send` needs them while this is used.
-    unsafe fn new(first: *mut ibv_send_wr, max_inline: u32) -> Self {
-        Self { next: first, current: first, max_inline, failed: 0 }
+    unsafe fn new(first: *mut ibv_send_wr, cap: &ibv_qp_cap) -> Self {
+        let (max_inline, max_pieces) = (cap.max_inline_data, cap.max_send_sge);
+        Self { next: first, current: first, max_inline, max_pieces, failed: 0 }
     }
 
     /// Returns the next request, converted, and where it is; `None` at the end, and where it cannot be
@@ -52,7 +54,7 @@ impl SendList {
         let request = unsafe { read_request(self.next) }?;
         self.current = self.next;
         // SAFETY: see `new`.
-        match unsafe { convert(&request, self.max_inline, buffers) } {
+        match unsafe { convert(&request, self.max_inline, self.max_pieces, buffers) } {
             Ok(converted) => {
                 self.next = request.next;
                 Some((converted, self.current))
@@ -111,7 +113,7 @@ pub(crate) unsafe extern "C" fn send(
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
     // SAFETY: the list of the program.
-    let mut list = unsafe { SendList::new(requests, qp.cap.max_inline_data) };
+    let mut list = unsafe { SendList::new(requests, &qp.cap) };
     let result = match qp.qp.service() {
         Service::Ud => qp.qp.post_datagrams_with(|buffers| list.next_datagram(buffers)),
         _ => qp.qp.post_send_with(|buffers| Some(list.next(buffers)?.0)),
@@ -166,6 +168,7 @@ pub(crate) unsafe extern "C" fn bind_window(
 unsafe fn convert(
     request: &ibv_send_wr,
     max_inline: u32,
+    max_pieces: u32,
     buffers: &mut InlineBuffers<'_>,
 ) -> Result<SendWr, c_int> {
     let flags = request.send_flags;
@@ -177,6 +180,10 @@ unsafe fn convert(
     let data = if flags & IBV_SEND_INLINE == 0 {
         WrData::Sges(sg_list(pieces.clone()))
     } else {
+        // As with cards, although the copy would take any number.
+        if request.num_sge.cast_unsigned() > max_pieces {
+            return Err(EINVAL);
+        }
         let pieces = pieces.clone().map(|it| (it.addr, it.length as usize));
         // SAFETY: the caller's promise: with this flag the addresses are the program's memory.
         unsafe { inline_data(pieces, max_inline, || buffers.take()) }?

@@ -50,6 +50,10 @@ void refused_requests(void)
 	wrong.sg_list = &too_long;
 	wrong.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
 	REFUSE(left, wrong, EINVAL);
+	wrong = good;
+	wrong.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+	wrong.num_sge = queried.cap.max_send_sge + 1;
+	REFUSE(left, wrong, EINVAL);
 
 	wrong = good;
 	wrong.opcode = 99;
