@@ -100,6 +100,18 @@ static int bind_to(struct rdma_event_channel *channel, const char *text, int por
 	return result ? number : 0;
 }
 
+static int set_flag(struct rdma_cm_id *id, int name, int value)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, name, &value, sizeof value);
+}
+
+static int init_attributes(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT};
+	int mask;
+	return rdma_init_qp_attr(id, &attributes, &mask);
+}
+
 /* Refused calls have the numbers that rdma_cm of the kernel gives. */
 static void check_numbers(const char *own)
 {
@@ -110,6 +122,10 @@ static void check_numbers(const char *own)
 	struct rdma_cm_id *one = listen_on(channel, own, LISTENING_PORT);
 	CHECK_EQ(bind_to(channel, own, LISTENING_PORT), EADDRINUSE);
 	CHECK_EQ(bind_to(channel, "0.0.0.0", LISTENING_PORT), EADDRNOTAVAIL);
+	CHECK_EQ(rdma_get_peer_addr(one)->sa_family, AF_INET);
+	CHECK_EQ(rdma_get_dst_port(one), 0);
+	CHECK_MINUS_ONE(init_attributes(one), EINVAL);
+	CHECK_MINUS_ONE(set_flag(one, RDMA_OPTION_ID_REUSEADDR, 1), EINVAL);
 	CHECK_EQ(rdma_disconnect(one), 0);
 	CHECK_EQ(rdma_destroy_id(one), 0);
 	struct rdma_cm_id *any = listen_on(channel, "0.0.0.0", LISTENING_PORT);
@@ -118,10 +134,22 @@ static void check_numbers(const char *own)
 	CHECK_MINUS_ONE(rdma_disconnect(any), EINVAL);
 	CHECK_EQ(rdma_destroy_id(any), 0);
 
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP), 0);
+	CHECK_MINUS_ONE(init_attributes(id), EINVAL);
+	struct sockaddr_in any_port = address_of(own, 0);
+	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&any_port), 0);
+	CHECK_EQ(init_attributes(id), 0);
+	CHECK_EQ(set_flag(id, RDMA_OPTION_ID_AFONLY, 0), 0);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+
 	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);
 	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
 	expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK_MINUS_ONE(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), EINVAL);
+	CHECK_EQ(set_flag(id, RDMA_OPTION_ID_REUSEADDR, 1), 0);
+	CHECK_MINUS_ONE(set_flag(id, RDMA_OPTION_ID_REUSEADDR, 0), EINVAL);
+	CHECK_MINUS_ONE(set_flag(id, RDMA_OPTION_ID_AFONLY, 0), EINVAL);
 	CHECK_EQ(rdma_resolve_route(id, 5000), 0);
 	expect(channel, POLL, -1, RDMA_CM_EVENT_ROUTE_RESOLVED);
 	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);

@@ -1,7 +1,7 @@
 //! What the program asks about an identifier: addresses, path, and attributes of its queue pair.
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libc::EINVAL;
 use roce_abi::rdma_cm::{
@@ -13,7 +13,8 @@ use roce_abi::{
     IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
     IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RATES, ib_uverbs_ah_attr, ib_uverbs_qp_attr,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RATES, ib_uverbs_ah_attr,
+    ib_uverbs_qp_attr,
 };
 use roce_verbs::cm::{Error, Id, Route};
 use roce_verbs::{Gid, PortRate};
@@ -35,8 +36,18 @@ impl Addresses {
     /// Returns the addresses. `ib_source` is one of InfiniBand that the identifier was bound to.
     pub(super) fn of(id: &Id, ib_source: Option<sockaddr_ib>) -> Self {
         let source = id.local_address().map(SocketAddress::Ip);
-        let destination = id.peer_address().map(SocketAddress::Ip);
+        // As with the kernel an identifier that is bound has a peer of its family without an address.
+        let none = || id.local_address().map(|it| SocketAddr::new(unspecified(it.ip()), 0));
+        let destination = id.peer_address().or_else(none).map(SocketAddress::Ip);
         Self { source: ib_source.map(SocketAddress::Ib).or(source), destination }
+    }
+}
+
+/// Returns the unspecified address of the family of an address.
+fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -163,6 +174,10 @@ fn path_record(route: &Route, rate: PortRate) -> PathRecord {
 /// An `errno` value.
 pub(super) fn attributes(id: &Id, state: u32) -> Result<ib_uverbs_qp_attr, c_int> {
     let failed = |error: Error| error.errno();
+    // Also one of datagrams, whose attributes are the same in every state.
+    if id.device().is_none() || state > IBV_QPS_ERR.cast_unsigned() {
+        return Err(EINVAL);
+    }
     let mut it = ib_uverbs_qp_attr { qp_state: state, ..Default::default() };
     let mut mask = IBV_QP_STATE;
     match state.cast_signed() {

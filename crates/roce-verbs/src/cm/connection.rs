@@ -178,11 +178,12 @@ impl Id {
     /// asked for, the peer has no rights.
     ///
     /// # Errors
-    /// [`Error::WrongState`] without a device, or when the connection has ended.
+    /// [`Error::WrongState`] without a device, of a listener, or when the connection has ended.
     pub fn init_attributes(&self) -> Result<InitAttributes, Error> {
         {
             let state = self.0.checked_state()?;
-            if state.device.is_some() && state.phase.id().is_none() {
+            let is_listening = state.phase == Phase::Listening;
+            if state.device.is_some() && state.phase.id().is_none() && !is_listening {
                 let (remote_write, remote_read, remote_atomic) = Default::default();
                 return Ok(InitAttributes { remote_write, remote_read, remote_atomic });
             }

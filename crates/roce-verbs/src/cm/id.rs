@@ -223,7 +223,7 @@ impl Id {
         let mut state = self.0.checked_state()?;
         let is_bound = match state.phase {
             Phase::Idle => false,
-            Phase::Bound | Phase::AddressResolved => true,
+            Phase::Bound => true,
             _ => return Err(Error::WrongState { call: "resolve_addr" }),
         };
         let source = if is_bound { state.local } else { source };
@@ -323,13 +323,15 @@ impl Id {
         }
     }
 
-    /// Sets whether the port is claimed only by [`listen`](Self::listen).
+    /// Sets whether the port is claimed only by [`listen`](Self::listen). An identifier that is bound keeps its
+    /// claim.
     ///
     /// # Errors
-    /// [`Error::WrongState`] once the identifier is bound.
+    /// [`Error::WrongState`] for false once the identifier is bound, and for a listener.
     pub fn set_reuse_address(&self, reuses: bool) -> Result<(), Error> {
         let mut state = self.0.checked_state()?;
-        if state.phase != Phase::Idle {
+        let may_set = state.phase == Phase::Idle || reuses && state.phase != Phase::Listening;
+        if !may_set {
             return Err(Error::WrongState { call: "set_reuse_address" });
         }
         state.reuses_address = reuses;
@@ -339,10 +341,10 @@ impl Id {
     /// Sets whether any IPv6 address is no IPv4 address.
     ///
     /// # Errors
-    /// [`Error::WrongState`] once the identifier is bound.
+    /// [`Error::WrongState`] for what is more than bound.
     pub fn set_ipv6_only(&self, is_v6_only: bool) -> Result<(), Error> {
         let mut state = self.0.checked_state()?;
-        if state.phase != Phase::Idle {
+        if !matches!(state.phase, Phase::Idle | Phase::Bound) {
             return Err(Error::WrongState { call: "set_ipv6_only" });
         }
         state.is_v6_only = is_v6_only;
