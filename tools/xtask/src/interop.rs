@@ -15,31 +15,29 @@ use crate::{Result, host, workspace};
 pub(crate) fn run(architecture: &str, arguments: &[OsString]) -> Result<()> {
     let architecture = Architecture::of_debian(architecture)
         .ok_or_else(|| format!("there is no guest of {architecture:?}"))?;
-    host::install_guest_tools(architecture)?;
-    host::check_tap_access()?;
-    if !workspace::build_for_tests().status()?.success() {
-        return Err("the matrix does not compile".into());
-    }
     let mut matrix = matrix();
     matrix.args(["--architecture", architecture.debian()]).args(arguments);
-    let status = matrix.status()?;
-    if status.success() { Ok(()) } else { Err("not every case passed".into()) }
+    run_program(architecture, matrix, "not every case passed")
 }
 
 /// Compares sequences of calls on rxe and on ours.
 ///
 /// # Errors
-/// When a difference has no row, or the machine cannot have a guest.
+/// When a difference or a function that is not called has no row, or the machine cannot have a guest.
 pub(crate) fn sequences(arguments: &[OsString]) -> Result<()> {
-    host::install_guest_tools(Architecture::X86_64)?;
+    let mut sequences = program("call_sequences");
+    sequences.args(arguments);
+    run_program(Architecture::X86_64, sequences, "not every difference is allowed")
+}
+
+/// Builds the workspace and runs one of its programs, which boots guests.
+fn run_program(architecture: Architecture, mut program: Command, otherwise: &str) -> Result<()> {
+    host::install_guest_tools(architecture)?;
     host::check_tap_access()?;
     if !workspace::build_for_tests().status()?.success() {
         return Err("the programs do not compile".into());
     }
-    let mut command = Command::new(workspace::target().join("debug/call_sequences"));
-    command.arg("--target").arg(workspace::target()).args(arguments);
-    let status = command.status()?;
-    if status.success() { Ok(()) } else { Err("not every difference is allowed".into()) }
+    if program.status()?.success() { Ok(()) } else { Err(otherwise.into()) }
 }
 
 /// The matrix as a stage; the log holds the table.
@@ -55,7 +53,12 @@ pub(crate) fn stage(log: &Log) -> Result<StageResult> {
 }
 
 pub(crate) fn matrix() -> Command {
-    let mut matrix = Command::new(workspace::target().join("debug/interop"));
-    matrix.arg("--target").arg(workspace::target());
-    matrix
+    program("interop")
+}
+
+/// Returns the command of a program of `roce-interop`.
+fn program(name: &str) -> Command {
+    let mut program = Command::new(workspace::target().join("debug").join(name));
+    program.arg("--target").arg(workspace::target());
+    program
 }

@@ -1,4 +1,4 @@
-//! Signals that whatever started this program ignores.
+//! Signals that the parent process ignores.
 //!
 //! A shell starts a job in the background, and some CI systems start everything, with SIGINT and SIGQUIT ignored.
 //! Children inherit that, and a test that interrupts a program would wait for ever. SIGHUP stays as it is:

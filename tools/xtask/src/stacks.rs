@@ -21,8 +21,9 @@ pub(crate) fn print_and_kill(root: u32, log: &Log) {
         // A log that cannot be written does not keep the processes alive.
         let _written = log.write(&text);
     }
-    // From the youngest on: a parent that goes first would make others of its own.
-    for process in processes.iter().rev() {
+    // Listed anew, since stacks may take minutes, in which numbers become other processes'. From the youngest
+    // on: a parent that goes first would make others of its own.
+    for process in with_descendants(root, &parents()).iter().rev() {
         let _killed = Command::new("kill")
             .args(["-KILL", &process.to_string()])
             .stderr(Stdio::null())
