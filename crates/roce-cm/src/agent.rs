@@ -329,9 +329,12 @@ impl Agent {
     /// sent something; as `rdma_notify`.
     ///
     /// # Errors
-    /// The connection does not wait for an RTU.
+    /// [`AgentError::Established`], and others where the connection does not wait for an RTU.
     pub fn communication_established(&mut self, id: CommunicationId) -> Result<(), AgentError> {
-        self.tables.for_call(id, |state| state == State::RepSent)?;
+        let may_be = |state| matches!(state, State::RepSent | State::Established);
+        if self.tables.for_call(id, may_be)?.state == State::Established {
+            return Err(AgentError::Established(id));
+        }
         passive::become_established(&mut self.tables, id);
         Ok(())
     }

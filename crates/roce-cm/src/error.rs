@@ -17,6 +17,9 @@ pub enum AgentError {
         /// Its state.
         state: &'static str,
     },
+    /// The connection is established already.
+    #[error("{0} is established already")]
+    Established(CommunicationId),
     /// A listener has the port.
     #[error("port {0} has a listener; choose another port, or end that listener first")]
     PortInUse(u16),

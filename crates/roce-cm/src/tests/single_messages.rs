@@ -430,6 +430,9 @@ fn calls_that_the_state_does_not_allow_are_refused_without_effect() {
     assert_eq!(sent(&mut agent), []);
     agent.destroy(NOW, id).unwrap();
     assert_eq!(agent.destroy(NOW, id), Err(AgentError::UnknownId(id)));
+
+    let id = established(&mut agent, req());
+    assert_eq!(agent.communication_established(id), Err(AgentError::Established(id)));
 }
 
 #[test]

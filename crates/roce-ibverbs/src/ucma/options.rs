@@ -31,7 +31,8 @@ pub(super) fn set(id: &Id, level: u32, name: u32, address: u64, len: u32) -> Res
         }
         RDMA_OPTION_ID_REUSEADDR => id.set_reuse_address(flag()?),
         RDMA_OPTION_ID_AFONLY => id.set_ipv6_only(flag()?),
-        RDMA_OPTION_ID_ACK_TIMEOUT => id.set_ack_timeout(byte()?),
+        // The kernel takes any byte; the field of a queue pair has five bits.
+        RDMA_OPTION_ID_ACK_TIMEOUT => id.set_ack_timeout(byte()? & 31),
         _ => return Err(ENOSYS),
     };
     result.map_err(|error| error.errno())

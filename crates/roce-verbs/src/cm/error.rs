@@ -116,6 +116,7 @@ impl Error {
             Self::NoRoute { .. } => libc::ENETUNREACH,
             Self::Agent(AgentError::PortInUse(_)) => libc::EADDRINUSE,
             Self::Agent(AgentError::NoIds) => libc::ENOMEM,
+            Self::Agent(AgentError::Established(_)) => libc::EISCONN,
             Self::Agent(_) => libc::EINVAL,
             Self::Device(error) => errno_of_device(error),
             Self::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
