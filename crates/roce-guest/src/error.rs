@@ -44,6 +44,9 @@ pub enum GuestError {
     /// apt has no source of a Debian release as a whole.
     #[error("apt has no source of a Debian release; add one to its sources.list")]
     NoMirror,
+    /// No suite of the Debian archive has this name.
+    #[error("{0:?} is no suite")]
+    NoSuite(String),
     /// The guest did not respond in time, or a command produced no output or end in time.
     #[error("{what} took more than {limit:?}; the guest's console ends with:\n{console}")]
     TimedOut {

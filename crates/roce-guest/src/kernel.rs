@@ -48,6 +48,16 @@ impl Kernel {
         Self::of_suite(&name).unwrap_or_default()
     }
 
+    /// Returns the kernel of a suite that an option may name; without it as
+    /// [`from_environment`](Self::from_environment).
+    ///
+    /// # Errors
+    /// [`GuestError::NoSuite`] for a name that no suite has.
+    pub fn chosen(suite: Option<&str>) -> Result<Self, GuestError> {
+        let Some(name) = suite else { return Ok(Self::from_environment()) };
+        Self::of_suite(name).ok_or_else(|| GuestError::NoSuite(name.to_owned()))
+    }
+
     /// Returns the name of the folder for its image, below that of builds.
     pub fn directory(&self, architecture: Architecture) -> String {
         let suffix = architecture.properties().directory_suffix;
