@@ -42,7 +42,7 @@ static int take(struct seen *seen)
 		if (place < 0)
 			surplus = event->id;
 		else
-			t.ids[place] = (struct identifier){ .id = event->id, .peer = -1 };
+			t.ids[place] = (struct identifier){ .id = event->id };
 	}
 	int has_data = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_ESTABLISHED;
 	seen->id = place;

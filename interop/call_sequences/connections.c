@@ -35,14 +35,6 @@ static uint32_t some_form(void)
 	return chance(88) ? 0 : ONE_OF(1, 2, 3);
 }
 
-static void result_of(int code)
-{
-	if (code == 0)
-		result_text("0");
-	else
-		result_code(code);
-}
-
 static void create_id(void)
 {
 	int place = free_id();
@@ -51,8 +43,8 @@ static void create_id(void)
 	arg("place=%s space=%#x", index_name('i', place), space);
 	if (place >= 0) {
 		struct identifier *it = &t.ids[place];
-		*it = (struct identifier){ .peer = -1 };
-		result_of(rdma_create_id(t.cm, &it->id, it, (enum rdma_port_space)space));
+		*it = (struct identifier){ 0 };
+		result_code(rdma_create_id(t.cm, &it->id, it, (enum rdma_port_space)space));
 		if (it->id)
 			out("context=%d space=%#x verbs=%d qp=%d", it->id->context == it, it->id->ps, it->id->verbs != NULL,
 			    it->id->qp != NULL);
@@ -67,7 +59,7 @@ static void bind_addr(void)
 	call("rdma_bind_addr");
 	arg("id=%s form=%u port=%d", index_name('i', place), form, port ? (int)(port - t.first_port) : -1);
 	if (place >= 0) {
-		result_of(rdma_bind_addr(t.ids[place].id, address(form, port)));
+		result_code(rdma_bind_addr(t.ids[place].id, address(form, port)));
 		out("verbs=%d port=%d", t.ids[place].id->verbs != NULL, rdma_get_src_port(t.ids[place].id) != 0);
 	}
 	end_call();
@@ -80,7 +72,7 @@ static void listen_on(void)
 	call("rdma_listen");
 	arg("id=%s backlog=%d", index_name('i', place), (int)backlog);
 	if (place >= 0)
-		result_of(rdma_listen(t.ids[place].id, (int)backlog));
+		result_code(rdma_listen(t.ids[place].id, (int)backlog));
 	end_call();
 }
 
@@ -93,7 +85,7 @@ static void resolve_addr(void)
 	arg("id=%s form=%u port=%d source=%u", index_name('i', place), form, (int)(port - t.first_port), has_source);
 	if (place >= 0) {
 		struct sockaddr_in source = *(struct sockaddr_in *)address(0, 0);
-		result_of(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL, address(form, port), 1000));
+		result_code(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL, address(form, port), 1000));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -106,7 +98,7 @@ static void resolve_route(void)
 	call("rdma_resolve_route");
 	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
-		result_of(rdma_resolve_route(t.ids[place].id, 1000));
+		result_code(rdma_resolve_route(t.ids[place].id, 1000));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -122,7 +114,7 @@ static int make_qp(int place)
 	};
 	/* Its protection domain and completion queues are librdmacm's own, of the context that this has. */
 	int code = rdma_create_qp(it->id, NULL, &attributes);
-	result_of(code);
+	result_code(code);
 	if (!code) {
 		struct ibv_qp_attr state = { 0 };
 		struct ibv_qp_init_attr init;
@@ -180,7 +172,7 @@ static void connect_id(void)
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) { /* librdmacm dereferences the device */
-		result_of(rdma_connect(t.ids[place].id, &it));
+		result_code(rdma_connect(t.ids[place].id, &it));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -194,7 +186,7 @@ static void accept_id(void)
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) {
-		result_of(rdma_accept(t.ids[place].id, &it));
+		result_code(rdma_accept(t.ids[place].id, &it));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -209,7 +201,7 @@ static void reject(void)
 	call("rdma_reject");
 	arg("id=%s data=%u", index_name('i', place), len);
 	if (place >= 0) {
-		result_of(rdma_reject(t.ids[place].id, data, (uint8_t)len));
+		result_code(rdma_reject(t.ids[place].id, data, (uint8_t)len));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -222,7 +214,7 @@ static void disconnect(void)
 	call("rdma_disconnect");
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	if (place >= 0) {
-		result_of(rdma_disconnect(t.ids[place].id));
+		result_code(rdma_disconnect(t.ids[place].id));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -238,7 +230,7 @@ static void destroy_id(void)
 		struct identifier *it = &t.ids[place];
 		if (it->has_qp)
 			rdma_destroy_qp(it->id);
-		result_of(rdma_destroy_id(it->id));
+		result_code(rdma_destroy_id(it->id));
 		it->id = NULL;
 		t.is_pending = 1;
 	}
@@ -249,11 +241,11 @@ static void destroy_id(void)
 static void establish(void)
 {
 	int place = some_id();
-	call(chance(50) ? "rdma_establish" : "rdma_notify");
-	uint32_t notifies = pick(2);
-	arg("id=%s notifies=%u", index_name('i', place), notifies);
+	int notifies = chance(50);
+	call(notifies ? "rdma_notify" : "rdma_establish");
+	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
-		result_of(notifies ? rdma_notify(t.ids[place].id, IBV_EVENT_COMM_EST) : rdma_establish(t.ids[place].id));
+		result_code(notifies ? rdma_notify(t.ids[place].id, IBV_EVENT_COMM_EST) : rdma_establish(t.ids[place].id));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -273,7 +265,7 @@ static void set_option(void)
 	call("rdma_set_option");
 	arg("id=%s form=%u value=%u", index_name('i', place), form, value);
 	if (place >= 0)
-		result_of(rdma_set_option(t.ids[place].id, (int)options[form].level, (int)options[form].name, &value, options[form].len));
+		result_code(rdma_set_option(t.ids[place].id, (int)options[form].level, (int)options[form].name, &value, options[form].len));
 	end_call();
 }
 
@@ -301,7 +293,7 @@ static void init_qp_attr(void)
 	if (place >= 0) {
 		struct ibv_qp_attr attributes = { .qp_state = state };
 		int code = rdma_init_qp_attr(t.ids[place].id, &attributes, &mask);
-		result_of(code);
+		result_code(code);
 		if (!code)
 			out("mask=%#x", mask);
 	}
@@ -314,7 +306,7 @@ static void migrate_id(void)
 	call("rdma_migrate_id");
 	arg("id=%s to its own channel", index_name('i', place));
 	if (place >= 0)
-		result_of(rdma_migrate_id(t.ids[place].id, t.cm));
+		result_code(rdma_migrate_id(t.ids[place].id, t.cm));
 	end_call();
 }
 
@@ -328,9 +320,9 @@ static void multicast(void)
 	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
 		if (leaves)
-			result_of(rdma_leave_multicast(t.ids[place].id, (struct sockaddr *)&group));
+			result_code(rdma_leave_multicast(t.ids[place].id, (struct sockaddr *)&group));
 		else
-			result_of(rdma_join_multicast(t.ids[place].id, (struct sockaddr *)&group, NULL));
+			result_code(rdma_join_multicast(t.ids[place].id, (struct sockaddr *)&group, NULL));
 		t.is_pending = 1;
 	}
 	end_call();
@@ -361,7 +353,7 @@ static void getaddrinfo_call(void)
 	call("rdma_getaddrinfo");
 	arg("flags=%d form=%u", hints.ai_flags, form);
 	int code = rdma_getaddrinfo(text, port, &hints, &found);
-	result_of(code ? -1 : 0);
+	result_code(code ? -1 : 0);
 	if (!code) {
 		out("type=%d space=%#x family=%d source=%u destination=%u route=%zu connect=%zu", found->ai_qp_type, found->ai_port_space,
 		    found->ai_family, found->ai_src_len, found->ai_dst_len, found->ai_route_len, found->ai_connect_len);
@@ -377,7 +369,7 @@ static void connection(void)
 	uint32_t port = t.first_port + 2 + pick(2);
 	if (listener < 0)
 		return;
-	t.ids[listener] = (struct identifier){ .peer = -1 };
+	t.ids[listener] = (struct identifier){ 0 };
 	call("rdma_listen");
 	arg("place=%s with rdma_create_id", index_name('i', listener));
 	int code = rdma_create_id(t.cm, &t.ids[listener].id, &t.ids[listener], RDMA_PS_TCP);
@@ -385,24 +377,24 @@ static void connection(void)
 		code = rdma_bind_addr(t.ids[listener].id, address(0, port));
 	if (!code)
 		code = rdma_listen(t.ids[listener].id, 4);
-	result_of(code);
+	result_code(code);
 	end_call();
 	int client = free_id();
 	if (client < 0)
 		return;
-	t.ids[client] = (struct identifier){ .peer = -1 };
+	t.ids[client] = (struct identifier){ 0 };
 	call("rdma_resolve_addr");
 	arg("place=%s with rdma_create_id", index_name('i', client));
 	code = rdma_create_id(t.cm, &t.ids[client].id, &t.ids[client], RDMA_PS_TCP);
 	if (!code)
 		code = rdma_resolve_addr(t.ids[client].id, NULL, address(0, port), 1000);
-	result_of(code);
+	result_code(code);
 	end_call();
 	t.is_pending = 1;
 	settle_connections();
 	call("rdma_resolve_route");
 	arg("id=%s", index_name('i', client));
-	result_of(rdma_resolve_route(t.ids[client].id, 1000));
+	result_code(rdma_resolve_route(t.ids[client].id, 1000));
 	end_call();
 	t.is_pending = 1;
 	settle_connections();
@@ -414,7 +406,7 @@ static void connection(void)
 	arg("id=%s", index_name('i', client));
 	struct rdma_conn_param it = parameters();
 	int server = free_id();
-	result_of(rdma_connect(t.ids[client].id, &it));
+	result_code(rdma_connect(t.ids[client].id, &it));
 	end_call();
 	t.is_pending = 1;
 	settle_connections();
@@ -423,7 +415,7 @@ static void connection(void)
 	if (is_rejected) {
 		call("rdma_reject");
 		arg("id=%s", index_name('i', server));
-		result_of(rdma_reject(t.ids[server].id, NULL, 0));
+		result_code(rdma_reject(t.ids[server].id, NULL, 0));
 	} else {
 		call("rdma_create_qp");
 		arg("id=%s", index_name('i', server));
@@ -432,7 +424,7 @@ static void connection(void)
 		call("rdma_accept");
 		arg("id=%s", index_name('i', server));
 		it = parameters();
-		result_of(rdma_accept(t.ids[server].id, &it));
+		result_code(rdma_accept(t.ids[server].id, &it));
 	}
 	end_call();
 	t.is_pending = 1;
@@ -451,26 +443,26 @@ void prepare_connections(void)
 }
 
 const struct step cm_steps[] = {
-	{ "rdma_create_id", create_id, 6 },
-	{ "rdma_bind_addr", bind_addr, 5 },
-	{ "rdma_listen", listen_on, 4 },
-	{ "rdma_resolve_addr", resolve_addr, 5 },
-	{ "rdma_resolve_route", resolve_route, 5 },
-	{ "rdma_create_qp", create_qp, 5 },
-	{ "rdma_destroy_qp", destroy_qp, 1 },
-	{ "rdma_connect", connect_id, 5 },
-	{ "rdma_accept", accept_id, 5 },
-	{ "rdma_reject", reject, 2 },
-	{ "rdma_disconnect", disconnect, 4 },
-	{ "rdma_destroy_id", destroy_id, 3 },
-	{ "rdma_establish and rdma_notify", establish, 2 },
-	{ "rdma_set_option", set_option, 3 },
-	{ "rdma_get_src_port and rdma_get_dst_port and rdma_get_local_addr and rdma_get_peer_addr", ask, 3 },
-	{ "rdma_init_qp_attr", init_qp_attr, 3 },
-	{ "rdma_migrate_id", migrate_id, 1 },
-	{ "rdma_join_multicast and rdma_leave_multicast", multicast, 1 },
-	{ "rdma_get_devices and rdma_free_devices", get_devices, 1 },
-	{ "rdma_getaddrinfo and rdma_freeaddrinfo", getaddrinfo_call, 1 },
-	{ "rdma_listen to rdma_accept, rdma_get_cm_event and rdma_ack_cm_event", connection, 2 },
+	{ create_id, 6 },
+	{ bind_addr, 5 },
+	{ listen_on, 4 },
+	{ resolve_addr, 5 },
+	{ resolve_route, 5 },
+	{ create_qp, 5 },
+	{ destroy_qp, 1 },
+	{ connect_id, 5 },
+	{ accept_id, 5 },
+	{ reject, 2 },
+	{ disconnect, 4 },
+	{ destroy_id, 3 },
+	{ establish, 2 },
+	{ set_option, 3 },
+	{ ask, 3 },
+	{ init_qp_attr, 3 },
+	{ migrate_id, 1 },
+	{ multicast, 1 },
+	{ get_devices, 1 },
+	{ getaddrinfo_call, 1 },
+	{ connection, 2 },
 	{ 0 },
 };

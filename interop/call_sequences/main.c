@@ -3,7 +3,7 @@
  * in a form that does not depend on the device, so that two devices can be compared.
  *
  * Usage: call_sequences DEVICE FIRST COUNT CALLS [PROCESSES]
- *        call_sequences DEVICE files | calls
+ *        call_sequences DEVICE files
  *
  * Executes COUNT sequences of CALLS calls from the seed FIRST on, each in a process of its own, PROCESSES at
  * a time. The output of seed 7 is between the lines "= 7" and "= 7 ended" ("hung" after 10 s, "killed" with
@@ -31,11 +31,11 @@ static const struct step *some_step(const struct step *const *lists, size_t coun
 {
 	uint32_t sum = 0;
 	for (size_t i = 0; i < count; i++)
-		for (const struct step *it = lists[i]; it->name; it++)
+		for (const struct step *it = lists[i]; it->run; it++)
 			sum += it->weight;
 	uint32_t at = pick(sum);
 	for (size_t i = 0; i < count; i++)
-		for (const struct step *it = lists[i]; it->name; it++) {
+		for (const struct step *it = lists[i]; it->run; it++) {
 			if (at < it->weight)
 				return it;
 			at -= it->weight;
@@ -146,21 +146,9 @@ static int all(const char *device, uint64_t first, uint64_t count, uint32_t call
 	return 0;
 }
 
-static void list_calls(void)
-{
-	const struct step *const lists[] = { device_steps, memory_steps, queue_steps, pair_steps, work_steps, settle_steps, cm_steps };
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-		for (const struct step *it = lists[i]; it->name; it++)
-			printf("%s\n", it->name);
-}
-
 int main(int argc, char **argv)
 {
 	signal(SIGPIPE, SIG_IGN);
-	if (argc == 3 && !strcmp(argv[2], "calls")) {
-		list_calls();
-		return 0;
-	}
 	if (argc == 3 && !strcmp(argv[2], "files")) {
 		if (open_device(argv[1]))
 			return 1;

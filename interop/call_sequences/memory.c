@@ -71,7 +71,6 @@ static void reg_mr(void)
 	uint32_t access = some_access(), form = pick(4);
 	size_t length = ONE_OF(BUFFER, BUFFER, BUFFER, 4096, 1, 0, BUFFER - 1);
 	size_t offset = length == BUFFER ? 0 : ONE_OF(0, 0, 1, 4095);
-	uint64_t iova = ONE_OF(0, 4096, 0x10000000);
 	if (length + offset > BUFFER)
 		offset = 0;
 	call(form == 0 ? "ibv_reg_mr_iova" : "ibv_reg_mr");
@@ -85,7 +84,7 @@ static void reg_mr(void)
 		region->pd = pd;
 		region->access = access;
 		/* With another address of access the sequence could not name it by the memory's. */
-		region->mr = form == 0 ? ibv_reg_mr_iova(t.pds[pd], start, length, (uintptr_t)start + 0 * iova, (int)access)
+		region->mr = form == 0 ? ibv_reg_mr_iova(t.pds[pd], start, length, (uintptr_t)start, (int)access)
 				       : ibv_reg_mr(t.pds[pd], start, length, (int)access);
 		result_pointer(region->mr);
 		if (region->mr)
@@ -223,7 +222,6 @@ static void create_ah(void)
 	arg("place=%s pd=%s form=%u", index_name('a', place), index_name('d', pd), form);
 	if (place >= 0 && pd >= 0) {
 		t.handles[place] = ibv_create_ah(t.pds[pd], &attributes);
-		t.handle_pd[place] = pd;
 		result_pointer(t.handles[place]);
 		if (t.handles[place])
 			out("pd=%d", t.handles[place]->pd == t.pds[pd]);
@@ -246,10 +244,6 @@ static void destroy_ah(void)
 }
 
 const struct step memory_steps[] = {
-	{ "ibv_alloc_pd", alloc_pd, 2 },     { "ibv_dealloc_pd", dealloc_pd, 2 },
-	{ "ibv_reg_mr", reg_mr, 8 },         { "ibv_reg_mr of bad memory", reg_bad_mr, 2 },
-	{ "ibv_dereg_mr", dereg_mr, 2 },     { "ibv_rereg_mr", rereg_mr, 2 },
-	{ "ibv_alloc_mw", alloc_mw, 3 },     { "ibv_dealloc_mw", dealloc_mw, 2 },
-	{ "ibv_advise_mr", advise_mr, 1 },   { "ibv_create_ah", create_ah, 3 },
-	{ "ibv_destroy_ah", destroy_ah, 1 }, { 0 },
+	{ alloc_pd, 2 },   { dealloc_pd, 2 }, { reg_mr, 8 },    { reg_bad_mr, 2 }, { dereg_mr, 2 },   { rereg_mr, 2 },
+	{ alloc_mw, 3 },   { dealloc_mw, 2 }, { advise_mr, 1 }, { create_ah, 3 },  { destroy_ah, 1 }, { 0 },
 };

@@ -62,8 +62,7 @@ static void make_pair(int place, enum ibv_qp_type type, int is_plain)
 		.qp_type = type,
 		.sq_sig_all = signals_all,
 	};
-	*pair = (struct pair){ .type = type, .pd = pd, .send = send, .receive = receive, .srq = srq, .peer = -1,
-			       .signals_all = signals_all };
+	*pair = (struct pair){ .type = type, .srq = srq, .peer = -1, .signals_all = signals_all };
 	pair->qp = ibv_create_qp(t.pds[pd], &attributes);
 	result_pointer(pair->qp);
 	if (pair->qp) {
@@ -192,6 +191,8 @@ static int change(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		pair->state = attributes->qp_state;
 		if (pair->state == IBV_QPS_RESET)
 			pair->waiting = 0;
+		if (pair->state == IBV_QPS_RTR)
+			pair->is_asked_in_vain = 0;
 	}
 	return code;
 }
@@ -276,7 +277,7 @@ static void query_qp(void)
 	if (!code) {
 		int has_path = pair->type != IBV_QPT_UD && (pair->state == IBV_QPS_RTR || pair->state == IBV_QPS_RTS);
 		out("state=%u public=%u cur=%u mig=%u qkey=%#x rq_psn=%u sq_psn=%u dest=%s access=%#x", a.qp_state,
-		    pair->qp->state, a.cur_qp_state, a.path_mig_state, a.qkey, a.rq_psn, a.sq_psn,
+		    pair->qp->state, a.cur_qp_state, a.path_mig_state, a.qkey, pair->is_asked_in_vain ? 0 : a.rq_psn, a.sq_psn,
 		    named('Q', a.dest_qp_num), a.qp_access_flags);
 		out("pkey=%u alt_pkey=%u drain=%u notify=%u rd=%u dest_rd=%u rnr_timer=%u port=%u timeout=%u retry=%u "
 		    "rnr=%u alt_port=%u alt_timeout=%u rate=%u",
@@ -321,11 +322,10 @@ void prepare_verbs(void)
 	t.pds[0] = ibv_alloc_pd(t.context);
 	t.channels[0] = ibv_create_comp_channel(t.context);
 	for (int i = 0; i < 2; i++) {
-		t.queues[i].channel = i == 0 ? 0 : -1;
 		t.queues[i].cq = ibv_create_cq(t.context, 128, &t.queues[i], i == 0 ? t.channels[0] : NULL, 0);
-		t.regions[i].mr = ibv_reg_mr(t.pds[0], t.regions[i].memory, BUFFER,
-					     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-						     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND);
+		t.regions[i].access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+		t.regions[i].mr = ibv_reg_mr(t.pds[0], t.regions[i].memory, BUFFER, (int)t.regions[i].access);
 	}
 	struct ibv_ah_attr attributes;
 	set_address_handle(&attributes);
@@ -339,7 +339,5 @@ void prepare_verbs(void)
 }
 
 const struct step pair_steps[] = {
-	{ "ibv_create_qp", create_qp, 6 }, { "ibv_destroy_qp", destroy_qp, 2 },   { "ibv_modify_qp", modify_qp, 12 },
-	{ "ibv_query_qp", query_qp, 6 },   { "ibv_modify_qp to RTS", connect_pairs, 6 },
-	{ "ibv_attach_mcast", multicast, 1 }, { 0 },
+	{ create_qp, 6 }, { destroy_qp, 2 }, { modify_qp, 12 }, { query_qp, 6 }, { connect_pairs, 6 }, { multicast, 1 }, { 0 },
 };

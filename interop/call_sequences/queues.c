@@ -44,7 +44,7 @@ static void create_cq(void)
 		vector = 0;
 	if (place >= 0) {
 		struct queue *queue = &t.queues[place];
-		*queue = (struct queue){ .channel = channel };
+		*queue = (struct queue){ 0 };
 		queue->cq = ibv_create_cq(t.context, (int)cqe.value, queue, channel < 0 ? NULL : t.channels[channel],
 					  (int)vector);
 		result_pointer(queue->cq);
@@ -150,7 +150,6 @@ static void create_srq(void)
 	    max_sge.name, limit);
 	if (place >= 0 && pd >= 0) {
 		t.srqs[place] = ibv_create_srq(t.pds[pd], &attributes);
-		t.srq_pd[place] = pd;
 		result_pointer(t.srqs[place]);
 		if (t.srqs[place])
 			out("max_wr=%s max_sge=%s limit=%u", relation(attributes.attr.max_wr, max_wr.value),
@@ -204,16 +203,16 @@ static void query_srq(void)
 }
 
 const struct step queue_steps[] = {
-	{ "ibv_create_comp_channel", create_comp_channel, 2 },
-	{ "ibv_destroy_comp_channel", destroy_comp_channel, 1 },
-	{ "ibv_create_cq", create_cq, 4 },
-	{ "ibv_destroy_cq", destroy_cq, 2 },
-	{ "ibv_resize_cq", resize_cq, 2 },
-	{ "ibv_req_notify_cq", req_notify_cq, 6 },
-	{ "ibv_get_cq_event", get_cq_event, 6 },
-	{ "ibv_create_srq", create_srq, 3 },
-	{ "ibv_destroy_srq", destroy_srq, 1 },
-	{ "ibv_modify_srq", modify_srq, 2 },
-	{ "ibv_query_srq", query_srq, 2 },
+	{ create_comp_channel, 2 },
+	{ destroy_comp_channel, 1 },
+	{ create_cq, 4 },
+	{ destroy_cq, 2 },
+	{ resize_cq, 2 },
+	{ req_notify_cq, 6 },
+	{ get_cq_event, 6 },
+	{ create_srq, 3 },
+	{ destroy_srq, 1 },
+	{ modify_srq, 2 },
+	{ query_srq, 2 },
 	{ 0 },
 };

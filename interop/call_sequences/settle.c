@@ -12,7 +12,7 @@
 #define KEPT 256
 #define QUIET_MS 6
 #define LONG_MS 120
-#define UNSIGNALED_MS 60
+#define UNSIGNALED_MS 300
 
 struct kept {
 	uint64_t key; /* completion queue, queue pair, direction */
@@ -29,11 +29,12 @@ static uint64_t milliseconds(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static int is_datagram(uint32_t number)
+/* The type of a queue pair by its number, or 0. */
+static unsigned type_of(uint32_t number)
 {
 	for (int i = 0; i < PAIRS; i++)
 		if (t.pairs[i].qp && t.pairs[i].qp->qp_num == number)
-			return t.pairs[i].type == IBV_QPT_UD;
+			return t.pairs[i].type;
 	return 0;
 }
 
@@ -54,15 +55,18 @@ static void keep(int queue, const struct ibv_wc *wc)
 	int is_signaled = (int)(wc->wr_id >> 31) & 1;
 	if (direction == 0 && place < PAIRS && is_signaled && t.pairs[place].waiting > 0)
 		t.pairs[place].waiting--;
-	if (direction != 0 && wc->status == IBV_WC_SUCCESS && is_datagram(wc->qp_num))
+	unsigned type = type_of(wc->qp_num);
+	int is_received_datagram = direction != 0 && type == IBV_QPT_UD;
+	if (is_received_datagram && wc->status == IBV_WC_SUCCESS)
 		blank_header(direction == 1 && place < PAIRS ? t.pairs[place].receives[wc->wr_id % 64] : t.srq_receives[wc->wr_id % 64]);
 	if (kept_count == KEPT)
 		return;
 	struct kept *it = &kept[kept_count];
 	it->key = (uint64_t)queue << 48 | wc->wr_id >> 32;
 	it->order = kept_count++;
-	int len = snprintf(it->text, sizeof it->text, "completion cq=%s %c%u.%u status=%u qp=%s", index_name('c', queue),
-			   "srq"[direction % 3], place, (unsigned)(wc->wr_id & 0x7fffffff), wc->status, named('Q', wc->qp_num));
+	int len = snprintf(it->text, sizeof it->text, "completion cq=%s %c%u.%u status=%u qp=%s type=%u",
+			   index_name('c', queue), "srq"[direction % 3], place, (unsigned)(wc->wr_id & 0x7fffffff), wc->status,
+			   named('Q', wc->qp_num), type);
 	if (wc->status == IBV_WC_SUCCESS) {
 		/* The length of a SEND or WRITE is given for receives, READs and atomics only. */
 		int has_length = direction != 0 || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP ||
@@ -70,7 +74,7 @@ static void keep(int queue, const struct ibv_wc *wc)
 		snprintf(it->text + len, sizeof it->text - (size_t)len, " opcode=%u flags=%#x bytes=%u imm=%#x src=%s slid=%u sl=%u",
 			 wc->opcode, wc->wc_flags, has_length ? wc->byte_len : 0,
 			 wc->wc_flags & IBV_WC_WITH_IMM ? be32toh(wc->imm_data) : 0,
-			 is_datagram(wc->qp_num) && direction != 0 ? named('Q', wc->src_qp) : "-", wc->slid, wc->sl);
+			 is_received_datagram ? named('Q', wc->src_qp) : "-", wc->slid, wc->sl);
 	}
 }
 
@@ -236,7 +240,7 @@ static void settle_alone(void)
 }
 
 const struct step settle_steps[] = {
-	{ "ibv_poll_cq", poll_cq, 5 },
-	{ "poll", settle_alone, 2 },
+	{ poll_cq, 5 },
+	{ settle_alone, 2 },
 	{ 0 },
 };

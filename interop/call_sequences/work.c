@@ -32,8 +32,8 @@ static uint32_t some_pieces(uint32_t granted)
 	return granted + 1;
 }
 
-/* A piece of registered memory, or, rarely, of memory that the key does not cover. Prints it. */
-static struct ibv_sge some_piece(uint32_t length, int is_receive, int may_be_wrong)
+/* A piece of registered memory from an offset on, or, rarely, of memory that the key does not cover. Prints it. */
+static struct ibv_sge some_piece(uint32_t length, uint32_t offset, int may_be_wrong)
 {
 	int place = some_region();
 	struct ibv_sge piece = { .length = length };
@@ -42,8 +42,7 @@ static struct ibv_sge some_piece(uint32_t length, int is_receive, int may_be_wro
 		piece.addr = (uintptr_t)t.regions[0].memory;
 		return piece;
 	}
-	/* Sent bytes, receives, and what peers reach are apart: overlapping copies have no defined result. */
-	uint32_t offset = is_receive ? 32768 + pick(8) * 512 : pick(24) * 512, wrong = may_be_wrong ? pick(20) : 99;
+	uint32_t wrong = may_be_wrong ? pick(20) : 99;
 	piece.addr = (uintptr_t)t.regions[place].memory + offset;
 	piece.lkey = t.regions[place].mr->lkey;
 	if (wrong == 0) {
@@ -60,17 +59,52 @@ static struct ibv_sge some_piece(uint32_t length, int is_receive, int may_be_wro
 	return piece;
 }
 
+static uint32_t sent_at(void)
+{
+	return pick(24) * 512;
+}
+
+static uint32_t received_at(void)
+{
+	return RECEIVED_AT + pick(8) * 512;
+}
+
+static uint32_t result_at(void)
+{
+	return RESULTS_AT + pick(8) * 512;
+}
+
+/* Whether the device may write all of a piece. */
+static int is_writable(const struct ibv_sge *piece)
+{
+	for (int i = 0; i < REGIONS; i++) {
+		const struct ibv_mr *mr = t.regions[i].mr;
+		if (mr && mr->lkey == piece->lkey)
+			return t.regions[i].access & IBV_ACCESS_LOCAL_WRITE && piece->addr >= (uintptr_t)mr->addr &&
+			       piece->addr + piece->length <= (uintptr_t)mr->addr + mr->length;
+	}
+	return 0;
+}
+
+/* Which queue pair requests are posted to. */
+static void arg_pair(int place)
+{
+	const struct pair *pair = &t.pairs[place];
+	arg("qp=%s type=%u state=%u%s", index_name('q', place), pair->type, pair->state, pair->peer == place ? " self" : "");
+}
+
 struct posting {
 	struct ibv_send_wr requests[CHAIN];
 	struct ibv_sge pieces[CHAIN][PIECES];
 	int count, place;
 };
 
-static void fill_remote(uint64_t *address, uint32_t *key, int may_be_wrong)
+/* Memory of the peer for so many bytes, and, rarely, without the right that they need. Prints it. */
+static void fill_remote(uint64_t *address, uint32_t *key, int may_be_wrong, uint32_t length, uint32_t right)
 {
 	int place = some_region();
-	uint32_t offset = may_be_wrong && chance(10) ? ONE_OF(40961, BUFFER - 1, BUFFER) : 40960 + pick(9) * 512;
-	uint32_t wrong = may_be_wrong && offset < 60000 ? pick(14) : 99;
+	uint32_t offset = may_be_wrong && chance(10) ? ONE_OF(REACHED_AT + 1, BUFFER - 1, BUFFER) : REACHED_AT + pick(9) * 512;
+	uint32_t wrong = may_be_wrong && offset < RESULTS_AT ? pick(14) : 99;
 	if (place < 0) {
 		arg("remote=none");
 		*address = 0;
@@ -86,6 +120,24 @@ static void fill_remote(uint64_t *address, uint32_t *key, int may_be_wrong)
 	else
 		wrong = 9;
 	arg("remote=%s+%u%s", index_name('m', place), offset, wrong == 0 ? "!key" : wrong == 1 ? "!window" : "");
+	const struct ibv_mr *mr = t.regions[place].mr;
+	uint64_t start = (uintptr_t)mr->addr;
+	if (wrong == 0 || !(t.regions[place].access & right) || *address < start || *address + length > start + mr->length)
+		arg("no-right");
+}
+
+/*
+ * Whether a queue pair of the type executes the operation, of rxe as of ours: the table of ibv_post_send(3), less
+ * the keys that an unreliable connection would invalidate.
+ */
+static int is_fit(enum ibv_qp_type type, uint32_t opcode)
+{
+	const uint32_t datagrams = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
+	const uint32_t unreliable = datagrams | 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_BIND_MW;
+	const uint32_t reliable = unreliable | 1u << IBV_WR_LOCAL_INV | 1u << IBV_WR_SEND_WITH_INV | 1u << IBV_WR_RDMA_READ |
+				  1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
+	uint32_t fits = type == IBV_QPT_UD ? datagrams | 1u << IBV_WR_TSO : type == IBV_QPT_UC ? unreliable : reliable;
+	return opcode < 32 && fits >> opcode & 1;
 }
 
 static void fill_send(struct posting *posting, int index)
@@ -102,6 +154,7 @@ static void fill_send(struct posting *posting, int index)
 	uint32_t opcode = chance(pair->type == IBV_QPT_RC ? 88 : 97) ? usual[pick(kinds)] : rare[pick(chance(10) ? 6 : 3)];
 	int may_be_wrong = chance(50); /* the local side, else the remote one: of two faults either may be seen first */
 	int is_atomic = opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	int has_result = is_atomic || opcode == IBV_WR_RDMA_READ;
 	uint32_t flags = (chance(75) ? IBV_SEND_SIGNALED : 0) | (chance(15) ? IBV_SEND_FENCE : 0) |
 			 (chance(20) ? IBV_SEND_SOLICITED : 0) | (chance(15) ? IBV_SEND_INLINE : 0) |
 			 (chance(2) ? 1u << pick(32) : 0);
@@ -115,10 +168,23 @@ static void fill_send(struct posting *posting, int index)
 	wr->send_flags = flags;
 	wr->sg_list = posting->pieces[index];
 	wr->num_sge = (int)pieces;
-	struct ibv_sge first = some_piece(pieces == 1 ? length : length / 2, 0, may_be_wrong);
+	struct ibv_sge first = some_piece(pieces == 1 ? length : length / 2, has_result ? result_at() : sent_at(), may_be_wrong);
 	for (uint32_t i = 0; i < pieces; i++)
 		posting->pieces[index][i] = first;
 	wr->imm_data = htobe32(0x1234);
+	if (!is_fit(pair->type, opcode))
+		arg("unfit");
+	if (is_atomic && first.length * pieces != 8)
+		arg("not-8");
+	if (has_result && flags & IBV_SEND_INLINE)
+		arg("inline-result");
+	if (has_result && flags & IBV_SEND_FENCE)
+		arg("fenced-result");
+	if (has_result && !is_writable(&first)) {
+		arg("no-place");
+		if (pair->peer >= 0)
+			t.pairs[pair->peer].is_asked_in_vain = 1; /* by rxe, and not by ours */
+	}
 	if (pair->type == IBV_QPT_UD) {
 		int handle = some_handle(), peer = chance(70) && pair->peer >= 0 && t.pairs[pair->peer].qp ? pair->peer : some_pair();
 		uint32_t qkey = chance(85) ? QKEY : ONE_OF(0, 1, 0x80000000, UINT32_MAX);
@@ -126,12 +192,18 @@ static void fill_send(struct posting *posting, int index)
 		wr->wr.ud.remote_qpn = chance(90) ? t.pairs[peer].qp->qp_num : ONE_OF(0, 1, 0xffffff, 0xfffffe);
 		wr->wr.ud.remote_qkey = qkey;
 		arg("ah=%s to=%s qkey=%#x", index_name('a', handle), named('Q', wr->wr.ud.remote_qpn), qkey);
+		if (wr->wr.ud.remote_qpn == pair->qp->qp_num)
+			arg("to-self");
+		if (first.length * pieces > 4096) /* the MTU of the port */
+			arg("oversized");
 		if (handle < 0) { /* the library would read through it */
 			wr->num_sge = 100;
 			arg("no-handle");
 		}
 	} else if (is_atomic) {
-		fill_remote(&wr->wr.atomic.remote_addr, &wr->wr.atomic.rkey, !may_be_wrong);
+		fill_remote(&wr->wr.atomic.remote_addr, &wr->wr.atomic.rkey, !may_be_wrong, 8, IBV_ACCESS_REMOTE_ATOMIC);
+		if (wr->wr.atomic.remote_addr % 8)
+			arg("unaligned");
 		wr->wr.atomic.compare_add = ONE_OF(0, 1, UINT32_MAX);
 		wr->wr.atomic.swap = 7;
 		arg("add=%#llx", (unsigned long long)wr->wr.atomic.compare_add);
@@ -149,6 +221,8 @@ static void fill_send(struct posting *posting, int index)
 			uint32_t access = ONE_OF(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, 0, IBV_ACCESS_REMOTE_READ,
 						 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE);
 			uint32_t bound = ONE_OF(4096, 4096, BUFFER, BUFFER + 1, 0);
+			wr->num_sge = 0; /* rxe's library refuses pieces and immediate data here */
+			wr->imm_data = 0;
 			wr->bind_mw.mw = t.windows[window];
 			wr->bind_mw.rkey = chance(90) ? ibv_inc_rkey(t.windows[window]->rkey) : 0x7654321;
 			wr->bind_mw.bind_info = (struct ibv_mw_bind_info){ t.regions[region].mr,
@@ -157,7 +231,8 @@ static void fill_send(struct posting *posting, int index)
 			    bound, access, wr->bind_mw.rkey == 0x7654321 ? "wrong" : "next");
 		}
 	} else {
-		fill_remote(&wr->wr.rdma.remote_addr, &wr->wr.rdma.rkey, !may_be_wrong);
+		fill_remote(&wr->wr.rdma.remote_addr, &wr->wr.rdma.rkey, !may_be_wrong, first.length * pieces,
+			    opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);
 	}
 	arg("]");
 }
@@ -193,7 +268,7 @@ static void post_send(void)
 		end_call();
 		return;
 	}
-	arg("qp=%s type=%u state=%u", index_name('q', place), t.pairs[place].type, t.pairs[place].state);
+	arg_pair(place);
 	draw(&posting, place, count);
 	struct ibv_send_wr *bad = NULL;
 	int code = ibv_post_send(t.pairs[place].qp, posting.requests, &bad);
@@ -221,7 +296,7 @@ static void post_recv(void)
 		uint32_t number = some_pieces(pair->receive_pieces);
 		requests[i] = (struct ibv_recv_wr){ number_of(place, 'r', 1, ++pair->serial), i + 1 < count ? &requests[i + 1] : NULL,
 						    pieces[i], (int)number };
-		struct ibv_sge first = some_piece(ONE_OF(4096, 4096, 4096, 1024, 100, 40, 8, 0), 1, 1);
+		struct ibv_sge first = some_piece(ONE_OF(4096, 4096, 4096, 1024, 100, 40, 8, 0), received_at(), 1);
 		pair->receives[pair->serial % 64] = first.addr;
 		for (uint32_t n = 0; n < number; n++)
 			pieces[i][n] = first;
@@ -251,7 +326,7 @@ static void post_srq_recv(void)
 		requests[i] = (struct ibv_recv_wr){ number_of(place, 'q', 1, ++t.srq_serial), i + 1 < count ? &requests[i + 1] : NULL,
 						    pieces[i], (int)number };
 		for (uint32_t n = 0; n < number; n++)
-			pieces[i][n] = some_piece(ONE_OF(4096, 4096, 100), 1, 1);
+			pieces[i][n] = some_piece(ONE_OF(4096, 4096, 100), received_at(), 1);
 		t.srq_receives[t.srq_serial % 64] = number ? pieces[i][0].addr : 0;
 	}
 	int code = ibv_post_srq_recv(t.srqs[place], requests, &bad);
@@ -273,8 +348,9 @@ static void exchange(void)
 		return;
 	}
 	struct pair *pair = &t.pairs[place], *peer = &t.pairs[pair->peer];
-	arg("qp=%s type=%u state=%u with a receive", index_name('q', place), pair->type, pair->state);
-	struct ibv_sge piece = some_piece(4096, 1, 0);
+	arg_pair(place);
+	arg("with a receive");
+	struct ibv_sge piece = some_piece(4096, received_at(), 0);
 	peer->receives[(peer->serial + 1) % 64] = piece.addr;
 	struct ibv_recv_wr receive = { number_of(pair->peer, 'r', 1, ++peer->serial), NULL, &piece, 1 }, *bad_receive = NULL;
 	int received = ibv_post_recv(peer->qp, &receive, &bad_receive);
@@ -316,8 +392,8 @@ static void post_in_two_threads(void)
 	}
 	int places[2] = { a, b };
 	for (int i = 0; i < 2; i++) {
-		arg("thread=%d qp=%s type=%u state=%u", i, index_name('q', places[i]), t.pairs[places[i]].type,
-		    t.pairs[places[i]].state);
+		arg("thread=%d", i);
+		arg_pair(places[i]);
 		draw(&posters[i].posting, places[i], 1);
 	}
 	for (int i = 0; i < 2; i++)
@@ -357,11 +433,11 @@ static void bind_window(void)
 }
 
 const struct step work_steps[] = {
-	{ "ibv_post_send", post_send, 22 },
-	{ "ibv_post_recv", post_recv, 16 },
-	{ "ibv_post_send and ibv_post_recv", exchange, 14 },
-	{ "ibv_post_srq_recv", post_srq_recv, 4 },
-	{ "ibv_bind_mw", bind_window, 3 },
-	{ "ibv_post_send of two threads", post_in_two_threads, 1 },
+	{ post_send, 22 },
+	{ post_recv, 16 },
+	{ exchange, 14 },
+	{ post_srq_recv, 4 },
+	{ bind_window, 3 },
+	{ post_in_two_threads, 1 },
 	{ 0 },
 };

@@ -4,7 +4,7 @@
 //! tap; an [`Agent`] is a program that has one end of connections, on either side; a
 //! [`matrix::Case`] shows one thing, such as a READ of every size over IPv6. A [`RingWorld`] has
 //! several of each on a switch, for rings of ranks of both kinds ([`ring`]). [`dropin`] has unmodified
-//! RDMA programs on our libibverbs instead of agents.
+//! RDMA programs on our libibverbs instead of agents; [`call_sequences`] compares calls of libraries.
 
 mod agent;
 pub mod call_sequences;

@@ -1,10 +1,24 @@
-//! How the matrix looks: tables for people, JSON for programs.
+//! How the matrix looks: tables for people, JSON for programs; and how a program of this crate ends.
 
+use std::error::Error;
 use std::fmt::Write;
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
 use super::matrix::Verdict;
+
+/// Returns the status of a program that has found everything right, or not; prints an error.
+pub fn exit(name: &str, is_right: Result<bool, Box<dyn Error>>) -> ExitCode {
+    match is_right {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A line that says how many cases there are, and how many are red.
 pub fn summary(verdicts: &[Verdict]) -> String {

@@ -46,14 +46,7 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("dropin: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    report::exit("dropin", run(&Arguments::parse()))
 }
 
 /// Returns true if all lines are green.

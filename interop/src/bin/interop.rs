@@ -50,14 +50,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("interop: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    report::exit("interop", run(&Arguments::parse()))
 }
 
 /// Whether all cases are green.
@@ -82,10 +75,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         rings.iter().map(Case::name).for_each(|name| println!("{name}"));
         return Ok(true);
     }
-    let kernel = match &arguments.kernel {
-        Some(suite) => Kernel::of_suite(suite).ok_or_else(|| format!("{suite:?} is no suite"))?,
-        None => Kernel::from_environment(),
-    };
+    let kernel = Kernel::chosen(arguments.kernel.as_deref())?;
     let architecture = Architecture::of_debian(&arguments.architecture)
         .ok_or_else(|| format!("there is no guest of {:?}", arguments.architecture))?;
     let image = World::image_with(&arguments.target, architecture, &kernel)?;

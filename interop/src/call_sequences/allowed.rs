@@ -13,10 +13,7 @@ pub struct Allowed {
     /// Differences, each with its reason.
     #[serde(default, rename = "allowed")]
     pub rows: Vec<Row>,
-    /// Sequences that end or stop rxe's kernel, which are not run.
-    #[serde(default, rename = "crash")]
-    pub crashes: Vec<Crash>,
-    /// Functions that no sequence calls.
+    /// Functions that no sequence calls, by reason.
     #[serde(default, rename = "absent")]
     pub absent: Vec<Absent>,
 }
@@ -37,7 +34,7 @@ pub struct Row {
     /// What ours has; anything if it is not given.
     #[serde(default = "anything")]
     pub ours: String,
-    /// Words that the call's line on rxe has, too.
+    /// Words that the call's line on rxe, or the line of the effect, has, too.
     #[serde(default)]
     pub with: Vec<String>,
     /// Later states differ, so that the comparison ends here.
@@ -47,24 +44,21 @@ pub struct Row {
     pub reason: String,
 }
 
-/// A sequence that ends or stops rxe's kernel.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Crash {
-    /// The seed.
-    pub seed: u64,
-    /// The kernel's trace in few words.
-    pub trace: String,
-}
-
-/// A function that no sequence calls.
+/// Functions that no sequence calls.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Absent {
-    /// The function, in which `*` stands for any characters.
-    pub call: String,
+    /// The functions, in which `*` stands for any characters.
+    pub calls: Vec<String>,
     /// Why.
     pub reason: String,
+}
+
+impl Absent {
+    /// Returns true if a function is one of them.
+    pub fn has(&self, function: &str) -> bool {
+        self.calls.iter().any(|it| matches(it, function))
+    }
 }
 
 /// A difference that was seen.
@@ -74,6 +68,8 @@ pub struct Place<'a> {
     pub call: &'a str,
     /// The call's line on rxe.
     pub line: &'a str,
+    /// The words of the effect: on rxe, or on ours if rxe has none.
+    pub effect: &'a str,
     /// The result or effect.
     pub field: &'a str,
     /// What rxe has.
@@ -101,7 +97,10 @@ impl Allowed {
                 && matches(&row.field, place.field)
                 && matches(&row.rxe, place.rxe)
                 && matches(&row.ours, place.ours)
-                && row.with.iter().all(|word| place.line.split(' ').any(|it| matches(word, it)))
+                && row.with.iter().all(|word| {
+                    let mut words = place.line.split(' ').chain(place.effect.split(' '));
+                    words.any(|it| matches(word, it))
+                })
         })
     }
 }
@@ -127,6 +126,19 @@ mod tests {
             matches("a*c", "abbc") && matches("*", "") && matches("a*", "a") && matches("x", "x")
         );
         assert!(!matches("a*c", "abcd") && !matches("x", "xy") && !matches("", "x"));
+    }
+
+    #[test]
+    fn a_row_wants_its_words_in_the_call_or_in_the_effect() {
+        let row =
+            "[[allowed]]\ncall = \"poll\"\nfield = \"status\"\nwith = [\"type=3\"]\nreason = \"\"";
+        let allowed: Allowed = toml::from_str(row).unwrap();
+        let row = |line, effect| {
+            allowed.row(Place { call: "poll", line, effect, field: "status", rxe: "5", ours: "0" })
+        };
+        assert_eq!(row("poll type=3", "status=5"), Some(0));
+        assert_eq!(row("poll", "status=5 type=3"), Some(0));
+        assert_eq!(row("poll", "status=5 type=33"), None);
     }
 
     #[test]

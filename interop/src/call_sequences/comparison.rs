@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::allowed::{Allowed, Place};
-use super::output::{Ending, Sequence, Step};
+use super::output::{Sequence, Step};
 
 /// The first difference of two sequences that no row allows.
 #[derive(Clone, Debug)]
@@ -19,6 +19,14 @@ pub struct Difference {
     pub ours: String,
     /// The line of the call on rxe.
     pub line: String,
+}
+
+impl Difference {
+    /// Returns that of a sequence that ends otherwise on ours, where `ours` says how.
+    pub(super) fn of_end(rxe: &Sequence, ours: String) -> Self {
+        let call = rxe.steps.last().map(|step| step.call.clone()).unwrap_or_default();
+        Self { call, field: "end".into(), rxe: rxe.end(), ours, line: rxe.last_line() }
+    }
 }
 
 impl fmt::Display for Difference {
@@ -45,10 +53,11 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
     for (index, theirs) in rxe.steps.iter().enumerate() {
         let Some(our) = ours.steps.get(index) else { break };
         outcome.calls += u64::from(theirs.call.contains('_'));
-        for (field, rxe, ours) in of_steps(theirs, our) {
+        for Differing { field, rxe, ours, effect } in of_steps(theirs, our) {
             let place = Place {
                 call: &theirs.call,
                 line: &theirs.line,
+                effect: &effect,
                 field: &field,
                 rxe: &rxe,
                 ours: &ours,
@@ -70,31 +79,36 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
         }
     }
     if rxe.steps.len() != ours.steps.len() || rxe.ending != ours.ending {
-        let call = rxe.steps.last().or(ours.steps.last()).map(|step| step.call.clone());
-        let text = |it: &Sequence| format!("{:?} after {}", it.ending, it.last_line());
-        outcome.difference = Some(Difference {
-            call: call.unwrap_or_default(),
-            field: "end".into(),
-            rxe: text(rxe),
-            ours: text(ours),
-            line: String::new(),
-        });
-    }
-    if rxe.ending == Ending::Cut {
-        outcome.difference = None;
+        outcome.difference = Some(Difference::of_end(rxe, ours.end()));
     }
     outcome
 }
 
-/// Returns the fields that differ, with both values.
-fn of_steps(rxe: &Step, ours: &Step) -> Vec<(String, String, String)> {
-    if (&rxe.call, &rxe.arguments) != (&ours.call, &ours.arguments) {
-        return vec![("arguments".into(), rxe.line.clone(), ours.line.clone())];
+/// A field that differs, with both values.
+struct Differing {
+    field: String,
+    rxe: String,
+    ours: String,
+    /// The words of the effect, if it is one's field.
+    effect: String,
+}
+
+impl Differing {
+    fn of_call(field: &str, rxe: &str, ours: &str) -> Self {
+        let [field, rxe, ours] = [field, rxe, ours].map(str::to_owned);
+        Self { field, rxe, ours, effect: String::new() }
     }
-    let (theirs, our) = (rxe.results.get("ret"), ours.results.get("ret"));
+}
+
+/// Returns the fields that differ.
+fn of_steps(rxe: &Step, ours: &Step) -> Vec<Differing> {
+    if (&rxe.call, &rxe.arguments) != (&ours.call, &ours.arguments) {
+        return vec![Differing::of_call("arguments", &rxe.line, &ours.line)];
+    }
+    let ret = |it: &Step| it.results.get("ret").cloned().unwrap_or_default();
+    let (theirs, our) = (ret(rxe), ret(ours));
     if theirs != our {
-        let text = |it: Option<&String>| it.cloned().unwrap_or_default();
-        return vec![("ret".into(), text(theirs), text(our))];
+        return vec![Differing::of_call("ret", &theirs, &our)];
     }
     let mut found = of_words("", &rxe.results, &ours.results);
     let mut names: Vec<&String> = rxe.effects.keys().chain(ours.effects.keys()).collect();
@@ -105,21 +119,24 @@ fn of_steps(rxe: &Step, ours: &Step) -> Vec<(String, String, String)> {
         match (rxe.effects.get(name), ours.effects.get(name)) {
             (Some(theirs), Some(our)) => found.extend(of_words(&kind, theirs, our)),
             (theirs, our) => {
-                let text = |it: Option<&BTreeMap<String, String>>| match it {
-                    Some(words) => {
-                        let words = words.iter().map(|(name, value)| format!("{name}={value}"));
-                        format!("{name} {}", words.collect::<Vec<_>>().join(" "))
-                    }
-                    None => String::new(),
+                let whole = |it: Option<&BTreeMap<String, String>>| {
+                    it.map_or(String::new(), |words| format!("{name} {}", text(words)))
                 };
-                found.push((kind, text(theirs), text(our)));
+                let effect = theirs.or(our).map(text).unwrap_or_default();
+                found.push(Differing { field: kind, rxe: whole(theirs), ours: whole(our), effect });
             }
         }
     }
     if found.is_empty() && rxe.order != ours.order {
-        found.push(("order".into(), rxe.order.join(", "), ours.order.join(", ")));
+        found.push(Differing::of_call("order", &rxe.order.join(", "), &ours.order.join(", ")));
     }
     found
+}
+
+/// Returns words as they were printed, in the order of their names.
+fn text(words: &BTreeMap<String, String>) -> String {
+    let words = words.iter().map(|(name, value)| format!("{name}={value}"));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the kind of an effect by its name; that of a completion says of which queue it is: `completion.s`
@@ -137,7 +154,7 @@ fn of_words(
     kind: &str,
     rxe: &BTreeMap<String, String>,
     ours: &BTreeMap<String, String>,
-) -> Vec<(String, String, String)> {
+) -> Vec<Differing> {
     let mut names: Vec<&String> = rxe.keys().chain(ours.keys()).collect();
     // The status decides which other words there are.
     names.sort_by_key(|name| (*name != "status", *name));
@@ -145,7 +162,13 @@ fn of_words(
     let value =
         |of: &BTreeMap<String, String>, name: &String| of.get(name).cloned().unwrap_or_default();
     let differing = names.into_iter().filter(|name| rxe.get(*name) != ours.get(*name));
-    let with_kind =
+    let field =
         |name: &String| if kind.is_empty() { name.clone() } else { format!("{kind}.{name}") };
-    differing.map(|name| (with_kind(name), value(rxe, name), value(ours, name))).collect()
+    let of_name = |name: &String| Differing {
+        field: field(name),
+        rxe: value(rxe, name),
+        ours: value(ours, name),
+        effect: text(rxe),
+    };
+    differing.map(of_name).collect()
 }

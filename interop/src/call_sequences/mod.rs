@@ -12,7 +12,7 @@ mod places;
 
 pub use allowed::Allowed;
 pub use output::{Ending, Sequence, Step};
-pub use places::{Batch, calls, on_ours, on_rxe, our_files, prepare, rxe_files};
+pub use places::{Batch, on_ours, on_rxe, our_files, prepare, rxe_files};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,11 @@ impl Summary {
     pub fn add(&mut self, allowed: &Allowed, rxe: &[Sequence], ours: &[Sequence]) {
         self.used.resize(allowed.rows.len(), 0);
         for theirs in rxe {
-            let Some(our) = ours.iter().find(|it| it.seed == theirs.seed) else { continue };
+            let Some(our) = ours.iter().find(|it| it.seed == theirs.seed) else {
+                let difference = comparison::Difference::of_end(theirs, "nothing".into());
+                self.found.push(Found { seed: theirs.seed, difference });
+                continue;
+            };
             if matches!(theirs.ending, Ending::Hung | Ending::Stuck)
                 && !matches!(our.ending, Ending::Hung)
             {
@@ -88,10 +92,30 @@ pub fn compare_files(
     for name in names {
         let value = |of: &BTreeMap<String, String>| of.get(name).cloned().unwrap_or_default();
         let (theirs, our) = (value(&rxe), value(&ours));
-        let place = Place { call: "file", line: "", field: name, rxe: &theirs, ours: &our };
+        let place =
+            Place { call: "file", line: "", effect: "", field: name, rxe: &theirs, ours: &our };
         if theirs != our && allowed.row(place).is_none() {
             found.push(format!("file {name}: {theirs:?} with rxe, {our:?} with ours"));
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_that_ours_never_printed_is_a_difference() {
+        let rxe = Sequence::read_all(
+            "= 1\n01 a x -> ret=0\n= 1 ended 0\n= 2\n01 b y -> ret=0\n= 2 ended 0",
+        );
+        let mut summary = Summary::default();
+        summary.add(&Allowed::default(), &rxe, &rxe[..1]);
+        assert_eq!(summary.compared, 1);
+        let [found] = &summary.found[..] else { panic!("{:?}", summary.found) };
+        let difference = &found.difference;
+        assert_eq!((found.seed, &*difference.call, &*difference.field), (2, "b", "end"));
+        assert_eq!(difference.ours, "nothing");
+    }
 }

@@ -84,6 +84,11 @@ impl Sequence {
         sequences
     }
 
+    /// Returns how it ended, and after which call.
+    pub(super) fn end(&self) -> String {
+        format!("{:?} after {}", self.ending, self.last_line())
+    }
+
     /// Returns the last call that was begun.
     pub fn last_line(&self) -> String {
         self.steps.last().map(|step| step.line.clone()).unwrap_or_default()

@@ -1,12 +1,13 @@
 //! Where sequences are executed: the guest with rxe, and a private host of ours.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use roce_guest::{GuestError, Image};
 
 use super::output::{Ending, Sequence};
+use crate::fault::expect;
 use crate::process::Process;
 use crate::world::program;
 use crate::{Fault, World};
@@ -42,13 +43,17 @@ impl Batch {
     }
 }
 
+/// The sources of the program.
+pub(super) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("call_sequences")
+}
+
 /// Compiles the program against the guest's headers, and returns its path on this machine.
 ///
 /// # Errors
 /// When there is no compiler.
 pub fn prepare(image: &Image) -> Result<PathBuf, Fault> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("call_sequences");
-    Ok(image.compile(&[&source], &["rdmacm", "ibverbs"])?)
+    Ok(image.compile(&[&sources()], &["rdmacm", "ibverbs"])?)
 }
 
 /// Puts the program into a guest, and executes sequences on rxe there. Returns what was printed, and the error
@@ -118,19 +123,13 @@ pub fn our_files(program: &Path) -> Result<String, Fault> {
 fn with_ours(path: &Path, arguments: &[String], limit: Duration) -> Result<String, Fault> {
     let mut command = Command::new(program("roce")?);
     command.args(["run", "--local", "1", "--"]).arg(path).arg("roce0").args(arguments);
-    command.env("ROCE_QUEUES", "rxe").stderr(Stdio::null());
-    let text = Process::start(command, |mut command| command.spawn())?.wait(limit)?.text;
+    command.env("ROCE_QUEUES", "rxe");
+    let outcome = Process::start(command, |mut command| command.spawn())?.wait(limit)?;
+    expect(outcome.status.success(), || {
+        let last = outcome.text.lines().last().unwrap_or_default();
+        format!("the program on our libraries ended with {}; its last line: {last}", outcome.status)
+    })?;
     // `--local` puts the number of the host before each line.
-    let lines = text.lines().map(|line| line.strip_prefix("[0] ").unwrap_or(line));
+    let lines = outcome.text.lines().map(|line| line.strip_prefix("[0] ").unwrap_or(line));
     Ok(lines.flat_map(|line| [line, "\n"]).collect())
-}
-
-/// Returns the functions that sequences call, as the program lists them.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn calls(path: &Path) -> Result<String, Fault> {
-    let output = Command::new(path).args(["-", "calls"]).output();
-    let output = output.map_err(Fault::ours("list the calls"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
