@@ -218,10 +218,23 @@ impl QpContext {
         cx: &mut Context<'_, O>,
     ) {
         let completion = self.completion(work.wr_id, CompletionOperation::Recv, status, 0);
+        self.complete_received(completion, cx);
+    }
+
+    /// Delivers the completion of a receive, which retires that.
+    #[inline]
+    pub(crate) fn complete_received<O: Observer>(
+        &self,
+        mut completion: Completion,
+        cx: &mut Context<'_, O>,
+    ) {
+        completion.retired = Retired::new(self.init.numbers.receive, 1);
         cx.complete(self.init.recv_cq, completion);
     }
 
-    /// The completion of a receive.
+    /// A completion, which retires no request yet: what says which is known where it is delivered, and would make the
+    /// value larger on the way there.
+    #[inline]
     pub(crate) fn completion(
         &self,
         wr_id: u64,
@@ -240,7 +253,7 @@ impl QpContext {
             source_qpn: None,
             is_over_ipv6: false,
             solicited: false,
-            retired: Retired::new(self.init.numbers.receive, 1),
+            retired: Retired::default(),
         }
     }
 }

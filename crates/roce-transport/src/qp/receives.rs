@@ -49,14 +49,11 @@ impl Receives {
         qp: &QpContext,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, qp, self.own(), held)?;
-        if let Self::Own(queue) = self {
-            queue.reserve()?;
-        }
+        let Self::Own(queue) = self else { return Err(PostError::HasSharedQueue) };
+        validate_recv(&work, qp, queue, held)?;
+        queue.reserve()?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
-        if let Self::Own(queue) = self {
-            queue.push(work);
-        }
+        queue.push(work);
         if qp.state == QpState::Error {
             self.flush(qp, cx);
         }

@@ -69,6 +69,15 @@ impl SendQueue {
     /// [`PostError::OutOfMemory`].
     #[inline]
     pub(crate) fn reserve(&mut self) -> Result<(), PostError> {
+        let len = self.places.len();
+        if len < self.places.capacity() && len < self.work.capacity() {
+            return Ok(());
+        }
+        self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Result<(), PostError> {
         let reserved = self.places.try_reserve(1).and_then(|()| self.work.try_reserve(1));
         reserved.map_err(|_| PostError::OutOfMemory)
     }

@@ -84,20 +84,19 @@ fn validate_service(operation: &SendOperation, service: Service) -> Result<(), P
     Err(PostError::NotOfService { service, operation: operation.completion_operation() })
 }
 
-/// Checks a request for the queue pair's `own` receive queue, if it has one. `held` receives are taken
-/// and may be put back.
+/// Checks a request for the queue pair's `own` receive queue. `held` receives are taken and may be put
+/// back.
 pub(crate) fn validate_recv(
     work: &RecvWr,
     qp: &QpContext,
-    own: Option<&ReceiveQueue>,
+    own: &ReceiveQueue,
     held: u32,
 ) -> Result<(), PostError> {
-    let posted = own.ok_or(PostError::HasSharedQueue)?.len();
     let capacities = &qp.init.cap;
     if qp.state == QpState::Reset {
         return Err(PostError::WrongState { state: qp.state });
     }
-    if posted + held >= capacities.max_recv_wr {
+    if own.len() + held >= capacities.max_recv_wr {
         return Err(PostError::ReceiveQueueFull { capacity: capacities.max_recv_wr });
     }
     let (count, max) = (work.sg_list.len(), capacities.max_recv_sge);

@@ -179,7 +179,7 @@ impl UcQueuePair {
             Ok(Placed::Whole(Some(completion))) => {
                 cx.counters().uc_rcvd_msgs += 1;
                 cx.counters().rdma_recvs += 1;
-                cx.complete(qp.init.recv_cq, completion);
+                qp.complete_received(completion, cx);
             }
             //= rule uc-no-receive: rxe_resp.c: check_resource
             //# A message without a receive is dropped as a whole.

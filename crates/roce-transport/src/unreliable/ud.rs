@@ -227,7 +227,7 @@ impl UdQueuePair {
         completion.is_over_ipv6 = grh[0] >> 4 == 6;
         completion.solicited = bth.solicited_event;
         cx.counters().rdma_recvs += 1;
-        cx.complete(qp.init.recv_cq, completion);
+        qp.complete_received(completion, cx);
     }
 
     /// The queue pair failed for an external reason, or names memory that may not be used.

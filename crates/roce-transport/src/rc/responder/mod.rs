@@ -571,13 +571,13 @@ fn complete_message<O: Observer>(
     if key.is_some_and(|key| memory.invalidate(qp.accessor(), key).is_err()) {
         let status = CompletionStatus::RemoteInvalidRequest;
         let failed = qp.completion(completion.wr_id, completion.operation, status, 0);
-        cx.complete(qp.init.recv_cq, failed);
+        qp.complete_received(failed, cx);
         //= rule rc-invalidate-failed: rxe_resp.c: invalidate_rkey
         //# A SEND whose key cannot be invalidated is acknowledged; its receive fails, and the queue
         //# pair goes to ERROR.
         return Err(ResponderError::CannotInvalidate);
     }
     cx.counters().rdma_recvs += 1;
-    cx.complete(qp.init.recv_cq, completion);
+    qp.complete_received(completion, cx);
     Ok(())
 }
