@@ -56,7 +56,7 @@ pub(crate) struct SendQueue {
     head: u64,
     /// The first sequence number that no entry has.
     end: u64,
-    /// Requests that are done without a completion since the last one that had one.
+    /// Requests that are done without a completion since the last one that had one, modulo 2^32.
     silent: u32,
     /// Allocated memory of inline data that was sent, for new requests.
     inline_buffers: Vec<InlineData>,
@@ -139,11 +139,11 @@ impl SendQueue {
         //# A request that fails has a completion, signaled or not.
         if !is_success || entry.work.signaled || qp.init.signal_all {
             let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
-            let retired = Retired::new(qp.init.numbers.send, self.silent + 1);
+            let retired = Retired::new(qp.init.numbers.send, self.silent.wrapping_add(1));
             cx.complete(qp.init.send_cq, Completion { retired, ..completion });
             self.silent = 0;
         } else {
-            self.silent += 1;
+            self.silent = self.silent.wrapping_add(1);
         }
         self.places.pop_front();
         if let Some(SendWr { data: WrData::Inline(mut bytes), .. }) = self.work.pop_front()
