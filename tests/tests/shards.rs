@@ -18,7 +18,7 @@ use roce_tests::verbs_program::{VerbsProgram, roce_run};
 use roce_verbs::{
     AccessFlags, AsyncEvent, Completion, CompletionQueue, CompletionStatus, ConnectOptions, Device,
     DeviceConfig, Error, MAX_SHARDS, MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder,
-    RecvWr, RemoteAddr, SendOperation, SendWr, SrqAttributes, WindowType,
+    QueueRule, RecvWr, RemoteAddr, SendOperation, SendWr, SrqAttributes, WindowType,
 };
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
@@ -481,6 +481,35 @@ fn an_overrun_queue_ends_its_queue_pairs_of_all_shards() {
         is_over(0) && is_over(1)
     });
     assert_eq!(right.device.poll_event(), Some(AsyncEvent::CqError { cq: small.handle() }));
+}
+
+#[tier1]
+fn receives_whose_completions_an_overrun_queue_loses_leave_their_shared_queue() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, 1);
+    let config = DeviceConfig { queue_rule: QueueRule::Polled, ..DeviceConfig::default() };
+    let device = cable.right.run(|| Device::open("eth0", config)).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let (sends, small) = (device.create_cq(4, None).unwrap(), device.create_cq(1, None).unwrap());
+    let memory = pd.register(64, every_right()).unwrap();
+    let srq = pd.create_srq(4, 1).unwrap();
+    let post = |id| srq.post_recv([RecvWr::new(id, [memory.sge(..).unwrap()])]);
+    (0..4).for_each(|id| post(id).unwrap());
+    let (here, there) = (left.queue_pair(0), pd.queue_pair(&sends, &small).srq(&srq).build());
+    let there = there.unwrap();
+    connect(&here, &there);
+    for id in 0..2 {
+        here.post_send([SendWr::inline(id, SendOperation::send(), b"x").signaled()]).unwrap();
+        let _any = next(&left.queues[0]);
+    }
+    wait_until("the queue pair has ended", || {
+        device.run_round();
+        there.query().unwrap().state == roce_verbs::QpState::Error
+    });
+    assert_eq!(srq.query().unwrap().posted, 2, "one has completed, and one is lost");
+    assert!(small.poll_one().is_some() && small.poll_one().is_none());
+    (4..6).for_each(|id| post(id).unwrap());
+    post(6).unwrap_err();
 }
 
 #[tier1]

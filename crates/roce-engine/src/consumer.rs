@@ -38,6 +38,9 @@ pub trait Consumer {
     /// otherwise.
     fn drop_oldest(&mut self, handle: CqHandle) -> bool;
 
+    /// Notes that a completion is lost, as its queue is full.
+    fn on_lost(&mut self, _handle: CqHandle, _completion: &Completion) {}
+
     /// Delivers an asynchronous event to the owner of its object, or to all.
     fn push_event(&mut self, event: AsyncEvent);
 

@@ -380,23 +380,35 @@ impl<C: Consumer> Engine<C> {
                 round.completion = Some(completion);
                 continue;
             }
-            let mut pushed = self.consumer.push(handle, completion, now);
-            // Again where another engine has taken the place.
-            while pushed == Pushed::Full && self.consumer.drop_oldest(handle) {
-                *self.drops.entry("overwritten_completions").or_default() += 1;
-                pushed = self.consumer.push(handle, completion, now);
-            }
-            match pushed {
-                Pushed::Queued => {}
-                Pushed::Notified => round.notified = true,
-                Pushed::Full => self.endpoint.handle_cq_overflow(now, handle),
-            }
+            let pushed = match self.consumer.push(handle, completion, now) {
+                Pushed::Full => self.push_to_full(handle, completion, now),
+                pushed => pushed,
+            };
+            round.notified |= pushed == Pushed::Notified;
         }
         while let Some(event) = self.endpoint.poll_event() {
             round.delivered += 1;
             self.consumer.push_event(event);
         }
         round
+    }
+
+    /// Lets a completion take the place of the oldest one of a full queue that ignores overruns; it is lost, and the
+    /// queue pairs end, where the queue does not.
+    #[cold]
+    #[inline(never)]
+    fn push_to_full(&mut self, handle: CqHandle, completion: Completion, now: Instant) -> Pushed {
+        // Again where another engine has taken the place.
+        while self.consumer.drop_oldest(handle) {
+            *self.drops.entry("overwritten_completions").or_default() += 1;
+            let pushed = self.consumer.push(handle, completion, now);
+            if pushed != Pushed::Full {
+                return pushed;
+            }
+        }
+        self.consumer.on_lost(handle, &completion);
+        self.endpoint.handle_cq_overflow(now, handle);
+        Pushed::Full
     }
 
     /// Decides whether a completion is held, or goes on to be.

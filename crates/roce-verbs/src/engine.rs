@@ -161,6 +161,12 @@ impl Consumer for Objects {
         self.queues.get(&handle).is_some_and(|queue| queue.drop_oldest())
     }
 
+    fn on_lost(&mut self, handle: CqHandle, completion: &Completion) {
+        if let Some(queue) = self.queues.get(&handle) {
+            queue.lose(completion);
+        }
+    }
+
     fn push_event(&mut self, event: AsyncEvent) {
         let event = self.named(event);
         match event.source() {

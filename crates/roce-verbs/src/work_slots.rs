@@ -49,8 +49,8 @@ pub(crate) struct WorkSlot {
 pub(crate) struct Places {
     /// Requests posted, modulo 2^32. Changed with the lock of the queue's engine held.
     posted: AtomicU32,
-    /// Requests of which the program has polled the completion, modulo 2^32. Changed with the lock of the
-    /// completion queue held, or while that is empty with the lock of the engine that fills it.
+    /// Requests of which the program has polled the completion, or of which that is lost, modulo 2^32. Changed with
+    /// the lock of the completion queue held, or while that is empty with the lock of the engine that fills it.
     retired: AtomicU32,
 }
 

@@ -202,6 +202,13 @@ impl Inner {
         ignores
     }
 
+    /// The program will never poll a completion, for which the queue has no place.
+    #[cold]
+    pub(crate) fn lose(&self, completion: &Completion) {
+        let _entries = self.entries();
+        self.slots.retire(completion);
+    }
+
     /// Returns true if a completion for `handle` may bypass the queue and be returned to the caller
     /// that polls it: it is for this queue, is older than all entries, and no report of it is armed.
     /// The caller holds the engine's lock, under which alone completions of its queue pairs are added:
