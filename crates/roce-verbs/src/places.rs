@@ -1,4 +1,6 @@
-//! The room in work queues: how many requests a program may post until it has polled completions.
+//! The room in work queues: how many requests a program may have outstanding, as
+//! [`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule) counts them. Under [`QueueRule::Done`] the endpoint
+//! counts them alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +16,7 @@ use crate::work_slots::{WorkSlot, WorkSlots};
 /// The places in the work queues of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePairPlaces {
-    slot: OwnSlot,
+    slot: Option<OwnSlot>,
     max_sends: u32,
     max_receives: u32,
 }
@@ -22,7 +24,7 @@ pub(crate) struct QueuePairPlaces {
 /// The places in a shared receive queue.
 #[derive(Debug)]
 pub(crate) struct SharedReceivePlaces {
-    slot: OwnSlot,
+    slot: Option<OwnSlot>,
     capacity: AtomicU32,
 }
 
@@ -32,15 +34,17 @@ struct OwnSlot {
     driver: Arc<Driver>,
     slots: Arc<WorkSlots>,
     number: u32,
-    rule: QueueRule,
 }
 
 impl OwnSlot {
-    fn new(driver: &Arc<Driver>, is_shared: bool) -> Result<Self, Error> {
+    /// Takes one, if the device counts places.
+    fn take(driver: &Arc<Driver>, is_shared: bool) -> Result<Option<Self>, Error> {
+        if driver.device().config.queue_rule == QueueRule::Done {
+            return Ok(None);
+        }
         let slots = Arc::clone(driver.slots());
         let number = slots.allocate(is_shared).ok_or(Error::OutOfMemory)?;
-        let rule = driver.device().config.queue_rule;
-        Ok(Self { driver: Arc::clone(driver), slots, number, rule })
+        Ok(Some(Self { driver: Arc::clone(driver), slots, number }))
     }
 
     #[inline]
@@ -58,6 +62,11 @@ impl Drop for OwnSlot {
     }
 }
 
+/// Returns what completions call the work queues of a slot.
+fn number_of(slot: Option<&OwnSlot>) -> u32 {
+    slot.map_or(WorkSlots::NO_NUMBER, |slot| slot.number)
+}
+
 impl QueuePairPlaces {
     /// Makes the places of a new queue pair, which are freed with it.
     ///
@@ -65,12 +74,12 @@ impl QueuePairPlaces {
     /// [`Error::OutOfMemory`].
     pub(crate) fn new(driver: &Arc<Driver>, capacities: &QpCap) -> Result<Self, Error> {
         let QpCap { max_send_wr: max_sends, max_recv_wr: max_receives, .. } = *capacities;
-        Ok(Self { slot: OwnSlot::new(driver, false)?, max_sends, max_receives })
+        Ok(Self { slot: OwnSlot::take(driver, false)?, max_sends, max_receives })
     }
 
-    /// Returns what its completions call its work queues; `shared` is the slot of its shared receive queue.
+    /// Returns what its completions call its work queues; `shared` is the number of its shared receive queue.
     pub(crate) fn numbers(&self, shared: Option<u32>) -> WorkQueueNumbers {
-        let send = self.slot.number;
+        let send = number_of(self.slot.as_ref());
         WorkQueueNumbers { send, receive: shared.unwrap_or(send) }
     }
 
@@ -83,10 +92,12 @@ impl QueuePairPlaces {
         info: impl FnOnce() -> Option<QpInfo>,
     ) -> Result<(), PostError> {
         let Self { slot, max_sends, .. } = self;
-        if slot.rule == QueueRule::Done || slot.get().sends.taken() + ahead < *max_sends {
+        let Some(slot) = slot else { return Ok(()) };
+        if slot.get().sends.taken() + ahead < *max_sends {
             return Ok(());
         }
-        if info().is_some_and(|info| info.sends_outstanding + ahead < *max_sends) {
+        if notes_refused() && info().is_some_and(|info| info.sends_outstanding + ahead < *max_sends)
+        {
             note_refused("send", *max_sends);
         }
         Err(PostError::SendQueueFull { capacity: *max_sends })
@@ -99,10 +110,11 @@ impl QueuePairPlaces {
         info: impl FnOnce() -> Option<QpInfo>,
     ) -> Result<(), PostError> {
         let Self { slot, max_receives, .. } = self;
-        if slot.rule == QueueRule::Done || slot.get().receives.taken() < *max_receives {
+        let Some(slot) = slot else { return Ok(()) };
+        if slot.get().receives.taken() < *max_receives {
             return Ok(());
         }
-        if info().is_some_and(|info| info.receives_posted < *max_receives) {
+        if notes_refused() && info().is_some_and(|info| info.receives_posted < *max_receives) {
             note_refused("receive", *max_receives);
         }
         Err(PostError::ReceiveQueueFull { capacity: *max_receives })
@@ -111,23 +123,23 @@ impl QueuePairPlaces {
     /// A request was posted to the send queue.
     #[inline]
     pub(crate) fn take_send(&self) {
-        self.slot.get().sends.take();
+        self.slot.iter().for_each(|slot| slot.get().sends.take());
     }
 
     /// A receive was posted to the queue pair's own queue.
     #[inline]
     pub(crate) fn take_receive(&self) {
-        self.slot.get().receives.take();
+        self.slot.iter().for_each(|slot| slot.get().receives.take());
     }
 
     /// Returns true if no place is taken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slot.get().is_empty()
+        self.slot.as_ref().is_none_or(|slot| slot.get().is_empty())
     }
 
     /// As [`WorkSlot::clear`].
     pub(crate) fn clear(&self) {
-        self.slot.get().clear();
+        self.slot.iter().for_each(|slot| slot.get().clear());
     }
 }
 
@@ -137,11 +149,12 @@ impl SharedReceivePlaces {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn new(driver: &Arc<Driver>, capacity: u32) -> Result<Self, Error> {
-        Ok(Self { slot: OwnSlot::new(driver, true)?, capacity: AtomicU32::new(capacity) })
+        Ok(Self { slot: OwnSlot::take(driver, true)?, capacity: AtomicU32::new(capacity) })
     }
 
-    pub(crate) fn slot(&self) -> u32 {
-        self.slot.number
+    /// Returns what completions of its receives call it.
+    pub(crate) fn number(&self) -> u32 {
+        number_of(self.slot.as_ref())
     }
 
     /// Changes the capacity. The caller holds the lock of the engine.
@@ -153,11 +166,12 @@ impl SharedReceivePlaces {
     /// holds the lock of the engine.
     #[inline]
     pub(crate) fn check_room(&self, posted: impl FnOnce() -> u32) -> Result<(), PostError> {
+        let Some(slot) = &self.slot else { return Ok(()) };
         let capacity = self.capacity.load(Ordering::Relaxed);
-        if self.slot.rule == QueueRule::Done || self.slot.get().receives.taken() < capacity {
+        if slot.get().receives.taken() < capacity {
             return Ok(());
         }
-        if posted() < capacity {
+        if notes_refused() && posted() < capacity {
             note_refused("shared receive", capacity);
         }
         Err(PostError::ReceiveQueueFull { capacity })
@@ -166,13 +180,18 @@ impl SharedReceivePlaces {
     /// A receive was posted.
     #[inline]
     pub(crate) fn take(&self) {
-        self.slot.get().receives.take();
+        self.slot.iter().for_each(|slot| slot.get().receives.take());
     }
 
     /// As [`WorkSlot::lose_shared_receive`].
     pub(crate) fn lose_receive(&self) {
-        self.slot.get().lose_shared_receive();
+        self.slot.iter().for_each(|slot| slot.get().lose_shared_receive());
     }
+}
+
+/// Returns true if [`note_refused`] writes its line, so that there is no need to ask for the state of the queue else.
+fn notes_refused() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
 }
 
 /// A request is refused that would be posted under [`QueueRule::Done`].

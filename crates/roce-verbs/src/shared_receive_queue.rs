@@ -143,9 +143,9 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Returns the number of its slot.
-    pub(crate) fn slot(&self) -> u32 {
-        self.0.places.slot()
+    /// Returns what completions of its receives call it.
+    pub(crate) fn number(&self) -> u32 {
+        self.0.places.number()
     }
 
     /// A receive that a message has taken will never complete.

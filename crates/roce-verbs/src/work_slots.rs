@@ -101,6 +101,9 @@ impl WorkSlot {
 }
 
 impl WorkSlots {
+    /// A number that no slot has: completions with it retire nothing.
+    pub(crate) const NO_NUMBER: u32 = Retired::MAX_QUEUES - 1;
+
     /// Returns the number of a slot in which nothing is taken; `None` where memory or numbers run out.
     pub(crate) fn allocate(&self, is_shared: bool) -> Option<u32> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,6 +218,7 @@ mod tests {
         assert_eq!(slots.allocate(true), Some(numbers[70]));
         assert!(slots.get(numbers[70]).unwrap().is_empty());
         assert!(slots.get(1 << 20).is_none());
+        assert!(place_of(WorkSlots::NO_NUMBER).0 >= BLOCKS);
     }
 
     #[test]

@@ -119,14 +119,15 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets the most outstanding send requests: those of which the program has not polled the completion, or
-    /// one behind them ([`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule)). Default: see [`QpCap`].
+    /// Sets the most send requests that are outstanding, as
+    /// [`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule) counts them. Default: see [`QpCap`].
     pub fn max_send_wr(mut self, max: u32) -> Self {
         self.capacities.max_send_wr = max;
         self
     }
 
-    /// Sets the most posted receive requests; they count until their completion is polled.
+    /// Sets the most receive requests that are outstanding, as
+    /// [`DeviceConfig::queue_rule`](crate::DeviceConfig::queue_rule) counts them.
     pub fn max_recv_wr(mut self, max: u32) -> Self {
         self.capacities.max_recv_wr = max;
         self
@@ -217,7 +218,7 @@ impl QueuePairBuilder {
                 signal_all: self.signal_all,
                 service: self.service,
                 srq: self.srq.as_ref().map(SharedReceiveQueue::handle_in_shard),
-                numbers: places.numbers(self.srq.as_ref().map(SharedReceiveQueue::slot)),
+                numbers: places.numbers(self.srq.as_ref().map(SharedReceiveQueue::number)),
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.is_filtered {
