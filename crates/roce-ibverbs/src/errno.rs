@@ -7,7 +7,7 @@ use libc::{
     EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODATA, ENODEV,
     ENOMEM, EPERM,
 };
-use roce_verbs::{ApiMisuse, AttachError, Error, OpenError, PostError, RouteError, WrError};
+use roce_verbs::{AttachError, Error, OpenError, PostError, RouteError, WrError};
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -55,9 +55,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Open(_) => ENODEV,
         Error::Port(_) => EADDRINUSE,
         Error::OpenedDifferently { .. } | Error::WindowsBound { .. } => EBUSY,
-        Error::TooManyWindows | Error::OutOfMemory | Error::Misuse(ApiMisuse::OutOfMemory) => {
-            ENOMEM
-        }
+        Error::TooManyWindows | Error::OutOfMemory => ENOMEM,
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
         Error::Route(_) => EIO,

@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// A queue pair or a shared receive queue cannot be created with these attributes.
     #[error(transparent)]
-    Misuse(#[from] ApiMisuse),
+    Misuse(ApiMisuse),
     /// The process has no memory left.
     #[error("no memory is left for the object; raise the limit of the process, or destroy others")]
     OutOfMemory,
@@ -271,6 +271,15 @@ pub enum WrError {
     /// The whole queue; see [`Error::Forked`].
     #[error("this queue was made before fork; open the device again in the child process")]
     Forked,
+}
+
+impl From<ApiMisuse> for Error {
+    fn from(misuse: ApiMisuse) -> Self {
+        match misuse {
+            ApiMisuse::OutOfMemory => Self::OutOfMemory,
+            misuse => Self::Misuse(misuse),
+        }
+    }
 }
 
 impl Error {

@@ -275,7 +275,7 @@ impl ProtectionDomain {
     /// As [`register`](Self::register), with options.
     ///
     /// # Errors
-    /// [`Error::Register`] when there is not enough memory;
+    /// [`Error::Register`] when there is not enough memory for the region, and [`Error::OutOfMemory`] for its key;
     /// [`Error::RemoteWithoutLocalWrite`]; [`Error::NotPersistent`]; [`Error::Forked`].
     pub fn register_with(
         &self,

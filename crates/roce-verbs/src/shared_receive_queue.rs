@@ -67,7 +67,7 @@ impl ProtectionDomain {
     /// domain's memory; as `ibv_create_srq`.
     ///
     /// # Errors
-    /// [`Error::Misuse`] where a capacity is too large; [`Error::Forked`].
+    /// [`Error::Misuse`] where a capacity is too large; [`Error::OutOfMemory`]; [`Error::Forked`].
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
         let init = SrqInit { pd: self.handle, max_wr, max_sge };
         SharedReceiveQueue::new(Arc::clone(&self.driver), &self.events, init)

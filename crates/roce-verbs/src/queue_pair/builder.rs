@@ -175,7 +175,7 @@ impl QueuePairBuilder {
     /// general services queue pair exists or is asked for with another service than UD;
     /// [`Error::OtherDevice`] where a completion queue or the shared receive queue belongs to another
     /// device;
-    /// [`Error::System`] when there is no free queue pair number; [`Error::Forked`].
+    /// [`Error::OutOfMemory`]; [`Error::System`] when there is no free queue pair number; [`Error::Forked`].
     pub fn build(self) -> Result<QueuePair, Error> {
         let [send_cq, recv_cq] = &self.queues;
         let is_ours = self.queues.iter().all(|queue| queue.belongs_to(&self.driver))
