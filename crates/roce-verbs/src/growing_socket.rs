@@ -44,7 +44,7 @@ impl Successor {
 
     /// Closes the socket, if it is open.
     pub(crate) fn close(&self) {
-        drop(self.take());
+        self.take().into_iter().for_each(ReusedSocket::discard);
     }
 
     fn take(&self) -> Option<ReusedSocket> {
@@ -108,7 +108,7 @@ impl FrameDevice for GrowingSocket {
             // Its descriptors may live on as duplicates.
             let nothing = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
             before.set_filter(&nothing)?;
-            self.before = None;
+            self.before.take().into_iter().for_each(ReusedSocket::discard);
         }
         self.socket.receive(budget, on_frame)
     }

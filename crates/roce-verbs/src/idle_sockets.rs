@@ -89,6 +89,7 @@ fn network_namespace() -> Option<u64> {
 pub(crate) struct ReusedSocket {
     /// `None` only in `drop`.
     device: Option<AfPacket>,
+    /// `None` where it is not kept.
     namespace: Option<u64>,
     generation: Generation,
 }
@@ -103,6 +104,11 @@ impl ReusedSocket {
             None => AfPacket::open(config)?,
         };
         Ok(Self { device: Some(device), namespace, generation: Generation::current() })
+    }
+
+    /// Closes the socket: its device goes on without it.
+    pub(crate) fn discard(mut self) {
+        self.namespace = None;
     }
 
     /// Returns the interface as it was when the device was opened.
