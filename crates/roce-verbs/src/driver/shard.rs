@@ -105,28 +105,28 @@ impl Shard {
         }
         let grown = self.open_successors().and_then(|()| {
             let mut engine = self.lock_engine();
-            // As many descriptors as are duplicated afterwards, when nothing may fail any more.
+            // As many descriptors as are duplicated afterwards, when one socket may be another already.
             let spare = duplicates(&engine)?;
-            engine::update_filters(&mut engine)?;
+            let updated = engine::update_filters(&mut engine);
             drop(spare);
-            Ok(duplicates(&engine)?)
+            Ok((updated, duplicates(&engine)?))
         });
         self.is_small.store(false, Ordering::Release);
-        match grown {
-            Ok(fds) => {
-                let _first = self.later_fds.set(fds);
-                let _written = self.replaced.as_ref().map(|it| it.write(1));
-                self.sleep().wake();
-                self.later_fds.get().map(Vec::as_slice)
-            }
-            Err(error) => {
-                // All or none: the next change of the filter would put those that are open in their places.
-                self.successors.iter().for_each(|it| it.close());
-                let interface = self.common.port.name();
-                tracing::warn!(%error, interface, "the device has no receive rings");
-                None
-            }
+        let (updated, fds) = match grown {
+            Ok((updated, fds)) => (updated.map_err(Error::from), Some(fds)),
+            Err(error) => (Err(error), None),
+        };
+        if let Err(error) = updated {
+            // The next change of the filter would put those that are left in their places.
+            self.successors.iter().for_each(|it| it.close());
+            let interface = self.common.port.name();
+            tracing::warn!(%error, interface, "the device has not all of its receive rings");
         }
+        // Also those of a change that failed half-way: frames arrive at the sockets that were replaced before.
+        let _first = self.later_fds.set(fds?);
+        let _written = self.replaced.as_ref().map(|it| it.write(1));
+        self.sleep().wake();
+        self.later_fds.get().map(Vec::as_slice)
     }
 
     fn open_successors(&self) -> Result<(), Error> {

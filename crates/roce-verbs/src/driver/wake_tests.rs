@@ -6,15 +6,16 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_cm::DatagramAddresses;
 use roce_engine::{EngineParts, ManagementDestination, PathEntry, Registration, StrayDatagram};
-use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame, interfaces};
+use roce_io::{DeviceCapabilities, Filter, FrameDevice, RxFrame, TxFrame, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{Endpoint, EndpointConfig, Instant, SrqAttributes};
 use roce_wire::OuterHeaders;
@@ -61,12 +62,57 @@ impl FrameDevice for Interface {
     }
 }
 
+/// An interface whose descriptor becomes another one with the next change of its filter, which it refuses if there is
+/// none.
+#[derive(Debug)]
+struct Growing {
+    interface: Interface,
+    fd: EventFd,
+    next: Option<EventFd>,
+}
+
+impl Growing {
+    fn new(next: Option<EventFd>) -> Box<Self> {
+        let (interface, fd) = (Interface(std::time::Instant::now()), EventFd::new().unwrap());
+        Box::new(Self { interface, fd, next })
+    }
+}
+
+impl FrameDevice for Growing {
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.interface.capabilities()
+    }
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> io::Result<usize> {
+        self.interface.transmit(fill)
+    }
+    fn has_unsent(&self) -> bool {
+        false
+    }
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.fd.as_fd()]
+    }
+    fn set_filter(&mut self, _: &Filter) -> io::Result<()> {
+        self.fd = self.next.take().ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(())
+    }
+}
+
 fn engine(shard: usize) -> Engine {
+    engine_of(shard, Box::new(Interface(std::time::Instant::now())), None)
+}
+
+fn engine_of(shard: usize, wire: Box<dyn FrameDevice>, lo: Option<Box<dyn FrameDevice>>) -> Engine {
     let found = loopback();
     Engine::new(EngineParts {
         endpoint: Endpoint::with_observer(EndpointConfig::default(), TraceObserver::new(None)),
-        wire: Box::new(Interface(std::time::Instant::now())),
-        lo: None,
+        wire,
+        lo,
         loopback: None,
         gids: gids_of(&found),
         consumer: Objects::of_shard(shard).unwrap(),
@@ -83,6 +129,10 @@ struct Sleeping(Device);
 
 impl Sleeping {
     fn new() -> Self {
+        Self::with(engine(0))
+    }
+
+    fn with(first: Engine) -> Self {
         let device = DeviceState {
             config: DeviceConfig {
                 shards: 2,
@@ -100,7 +150,7 @@ impl Sleeping {
         };
         let opener = Box::new(|shard| Ok(engine(shard)));
         let driver =
-            Driver::without_threads(engine(0), Port::of(&loopback()), device, 2, opener).unwrap();
+            Driver::without_threads(first, Port::of(&loopback()), device, 2, opener).unwrap();
         let this = Self(Device::context_of(Arc::new(driver)).unwrap());
         // The monitor thread asks the kernel about the interface before its second answer.
         for _ in 0..2 {
@@ -217,6 +267,7 @@ fn check_queue_pairs(sleeping: &Sleeping, pd: &ProtectionDomain, cq: &Completion
     let driver = sleeping.driver();
     let (mut queue_pair, mut srq) = (None, None);
     driver.first().pretend_to_be_small();
+    // That its descriptors are others now wakes the thread in any case, so this says nothing of the engine.
     sleeping.assert_wakes(|| driver.prepare_for_traffic(driver.first()));
     sleeping.assert_wakes(|| queue_pair = pd.queue_pair(cq, cq).build().ok());
     let queue_pair = queue_pair.unwrap();
@@ -257,7 +308,7 @@ fn check_rounds(sleeping: &Sleeping, cq: &CompletionQueue) {
             rounds += 1;
             rounds > 1
         };
-        let fd = std::os::fd::AsFd::as_fd(&file);
+        let fd = file.as_fd();
         driver.drive_until(mask, Some(now() + Duration::from_secs(1)), fd, is_done).unwrap();
     });
     driver.end_threads(now());
@@ -315,6 +366,8 @@ fn every_entry_to_the_engine_that_may_make_it_send_wakes_the_driver_thread_and_n
     check_queue_pairs(&sleeping, &pd, &cq);
     check_rounds(&sleeping, &cq);
 
+    // That some test of this process has come by each place is all that this compares. What the thread does
+    // there is asserted above.
     let mut expected = BTreeSet::new();
     lines_that_lock(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut expected);
     let seen: BTreeSet<_> = entries_of_tests()
@@ -322,6 +375,26 @@ fn every_entry_to_the_engine_that_may_make_it_send_wakes_the_driver_thread_and_n
         .map(|(file, line)| (file.split_once("src/").unwrap().1.to_owned(), line))
         .collect();
     let missed: Vec<_> = expected.difference(&seen).collect();
-    assert!(missed.is_empty(), "this test does not reach the engine from {missed:?}");
+    assert!(missed.is_empty(), "no test locks the engine from {missed:?}");
     assert!(expected.len() > 30, "only {} lines lock the engine", expected.len());
+}
+
+#[test]
+fn a_shard_of_which_only_one_socket_grows_sleeps_on_the_descriptors_of_now() {
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    let larger = EventFd::from_flags(flags).unwrap();
+    let frames = larger.as_fd().try_clone_to_owned().unwrap();
+    let (wire, lo) = (Growing::new(Some(larger)), Growing::new(None));
+    let sleeping = Sleeping::with(engine_of(0, wire, Some(lo)));
+    let first = sleeping.driver().first();
+    first.pretend_to_be_small();
+    sleeping.assert_wakes(|| sleeping.driver().prepare_for_traffic(first));
+    assert!(!first.is_small(), "it is not tried again");
+    let readable = || {
+        let fds: Vec<_> = first.device_fds().iter().map(|fd| fd.as_fd()).collect();
+        super::sleep::sleep(&fds, Some(Duration::ZERO)).unwrap()
+    };
+    assert_eq!(readable(), [false, false]);
+    nix::unistd::write(&frames, &1_u64.to_ne_bytes()).unwrap();
+    assert_eq!(readable(), [true, false], "frames at the socket that has grown end the sleep");
 }
