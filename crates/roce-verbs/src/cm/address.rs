@@ -27,11 +27,13 @@ pub(super) fn is_any(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
+/// Returns true for interfaces that can carry RoCE.
+fn is_candidate(it: &InterfaceInfo) -> bool {
+    it.mac.is_some() && !it.flags.loopback && !it.flags.point_to_point && it.flags.up
+}
+
 /// Returns the interfaces that can carry RoCE.
 fn candidates() -> Result<Vec<InterfaceInfo>, Error> {
-    let is_candidate = |it: &InterfaceInfo| {
-        it.mac.is_some() && !it.flags.loopback && !it.flags.point_to_point && it.flags.up
-    };
     Ok(interfaces()?.into_iter().filter(is_candidate).collect())
 }
 
@@ -60,14 +62,16 @@ pub(super) fn of_this_host() -> Result<Vec<IpAddr>, Error> {
 /// Returns the interface that has an address.
 pub(super) fn place_of(address: SocketAddr) -> Result<Place, Error> {
     let scope = scope_of(address);
-    let all = candidates()?;
-    let has_it = |it: &&InterfaceInfo| {
-        scope.is_none_or(|index| it.index == index) && addresses(it).any(|own| own == address.ip())
-    };
     let address = address.ip();
-    match all.iter().find(has_it) {
+    let has_it = |it: &&InterfaceInfo| {
+        scope.is_none_or(|index| it.index == index) && addresses(it).any(|own| own == address)
+    };
+    let all = interfaces()?;
+    match all.iter().filter(|it| is_candidate(it)).find(has_it) {
         Some(found) => Ok(Place { interface: found.name.clone(), address }),
-        None if of_this_host()?.contains(&address) => Err(Error::NoDevice { address }),
+        None if all.iter().flat_map(addresses).any(|own| own == address) => {
+            Err(Error::NoDevice { address })
+        }
         None => Err(Error::ForeignAddress { address }),
     }
 }
