@@ -109,10 +109,6 @@ impl CounterFile {
     }
 
     fn write(&mut self, shard: usize, counters: &[(&'static str, u64)]) -> io::Result<()> {
-        if !self.file.is_open() {
-            // The program has closed it, and may have a file of its own there.
-            return Ok(());
-        }
         let mut is_changed = false;
         for (place, (name, count)) in counters.iter().enumerate() {
             // Mostly the counters come in the order of before.
@@ -142,6 +138,10 @@ impl CounterFile {
         let last = self.text.len().saturating_sub(DIGITS + 1);
         for at in [2, last] {
             put(&mut self.text, at, self.writes);
+        }
+        if !self.file.is_open() {
+            // The program has closed it, and may have a file of its own there.
+            return Ok(());
         }
         self.file.write_all_at(&self.text, 0)
     }
