@@ -1,16 +1,17 @@
 //! A function that runs when the process exits.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The process that has called [`run_at_exit`] last; 0 for none.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers a handler that `exit` and the return from `main` run; the first one that is registered
 /// stays.
 pub(crate) fn run_at_exit(handler: extern "C" fn()) {
     // Not a `Once`: see `fork.rs`. The handler may run twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
-    PROCESS.store(process_id(), Ordering::Relaxed);
+    PROCESS.store(process::id(), Ordering::Relaxed);
     if !IS_REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handler may run at any time before the code of this library is unmapped. The
         // C library ties it to the shared object that registers it: `dlclose` runs and removes it.
@@ -23,10 +24,5 @@ pub(crate) fn run_at_exit(handler: extern "C" fn()) {
 /// Returns true in a handler if the process that exits is the one that has called [`run_at_exit`]. A child
 /// after `vfork` that calls `exit` runs the handlers of its parent, in its memory.
 pub(crate) fn is_of_this_process() -> bool {
-    PROCESS.load(Ordering::Relaxed) == process_id()
-}
-
-fn process_id() -> libc::pid_t {
-    // SAFETY: has no requirement.
-    unsafe { libc::getpid() }
+    PROCESS.load(Ordering::Relaxed) == process::id()
 }

@@ -71,7 +71,8 @@ mod handler {
     use core::ffi::{c_int, c_void};
     use core::mem::{MaybeUninit, transmute};
     use core::ptr;
-    use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+    use std::process;
 
     use super::super::guarded;
     use super::super::program_action::{Action, ProgramAction, Writing};
@@ -93,7 +94,7 @@ mod handler {
     static REAL: AtomicUsize = AtomicUsize::new(0);
 
     /// The process whose actions [`PROGRAM`] has; 0 for none.
-    static OWNER: AtomicI32 = AtomicI32::new(0);
+    static OWNER: AtomicU32 = AtomicU32::new(0);
 
     /// Flags of the program's action that the kernel carries out.
     const KERNEL_FLAGS: c_int = libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
@@ -138,14 +139,12 @@ mod handler {
 
     /// Makes the calling process the owner of [`PROGRAM`].
     extern "C" fn own_actions() {
-        // SAFETY: has no requirement.
-        OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        OWNER.store(process::id(), Ordering::Relaxed);
     }
 
     /// Returns true in the process whose actions [`PROGRAM`] has, and false in a child after `vfork`.
     fn owns_actions() -> bool {
-        // SAFETY: has no requirement.
-        OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }
+        OWNER.load(Ordering::Relaxed) == process::id()
     }
 
     fn real() -> SigactionFn {
