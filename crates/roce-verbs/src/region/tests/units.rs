@@ -160,6 +160,7 @@ fn alternate(
     });
     println!("{what}: {} units looked at, {} changes", count.0, count.1);
     assert_eq!(torn, None, "{what}: offset and length of the range, offset and value of the unit");
+    assert!(count.1 > 0, "{what}: nothing changed, so nothing was tested");
 }
 
 #[test]
