@@ -13,6 +13,7 @@ pub mod connection;
 pub mod dropin;
 mod fault;
 pub mod matrix;
+mod numbering;
 mod pair;
 pub mod params;
 pub mod pattern;

@@ -22,7 +22,7 @@ use super::cases::{
 use super::connection::Connection;
 use super::fault::expect;
 use super::params::{ConnectionParams, Family, Operation, WaitMode};
-use super::{Fault, World};
+use super::{Fault, World, numbering};
 
 /// Everything there is to show with one guest.
 pub fn cases(plan: &Plan) -> Vec<Case<World>> {
@@ -381,8 +381,14 @@ fn impairment(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                 path_mtu: 1024,
                 netem,
                 run: Box::new(move |world| {
-                    let mut connection = direction.connect(world, settings, &ours)?;
-                    exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)
+                    let exchange = |ours: &[OsString]| {
+                        let mut connection = direction.connect(world, settings, ours)?;
+                        exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)
+                    };
+                    match direction {
+                        Direction::RxeToOurs => numbering::repeat_while_changed(&ours, exchange),
+                        _ => exchange(&ours),
+                    }
                 }),
             });
         }

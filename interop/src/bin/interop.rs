@@ -31,7 +31,8 @@ struct Arguments {
     /// Only say which cases there are.
     #[arg(long)]
     list: bool,
-    /// Let our side record its packets there, as pcapng; one case after the other writes it anew.
+    /// Let our side record its packets there, as pcapng. Cases are appended one after the other; one in which
+    /// rxe sends and packets get lost begins the file anew.
     #[arg(long)]
     pcap: Option<PathBuf>,
     /// Whether our side sends trains: on, off or auto.
