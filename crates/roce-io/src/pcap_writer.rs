@@ -144,7 +144,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
 #[cfg(test)]
 pub(crate) mod tests {
     use roce_test_macros::tier1;
-    use std::{process::Command, time::Duration};
+    use std::{os::unix::fs::FileExt, process::Command, time::Duration};
 
     use pcap_file::pcapng::{
         Block, PcapNgReader,
@@ -363,6 +363,32 @@ pub(crate) mod tests {
         let (names, packets) = read_back(&std::fs::read(&file.0).unwrap());
         assert_eq!(names, ["first", "second", "third"]);
         assert_eq!(packets.iter().map(|packet| packet.interface).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_was_counted_may_leave_the_disk_before_another_interface_is_added() {
+        let file = Temporary::new("counted");
+        let capture = CaptureFile::append(&file.0).unwrap();
+        let record = |name: &str| {
+            let added = CaptureFile::append(&file.0).unwrap();
+            let (device, _peer) = memory_pair(&MemoryConfig::default());
+            let mut device = PcapWriter::new(device, &added, name);
+            (0..100).for_each(|_| send(&mut device, 60));
+            added.flush().unwrap();
+        };
+        record("first");
+        record("second");
+        let before = std::fs::read(&file.0).unwrap();
+        assert_eq!(capture.count_interfaces().unwrap(), before.len() as u64);
+        assert!(before.len() > 4096);
+        let hole = vec![0; before.len() - 4096];
+        let writer = std::fs::File::options().write(true).open(&file.0).unwrap();
+        writer.write_all_at(&hole, 4096).unwrap();
+        record("third");
+        let after = std::fs::read(&file.0).unwrap();
+        let (names, packets) = read_back(&[&before, &after[before.len()..]].concat());
+        assert_eq!(names, ["first", "second", "third"]);
+        assert_eq!(packets.last().unwrap().interface, 2);
     }
 
     #[test]

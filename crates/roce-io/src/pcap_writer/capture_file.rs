@@ -118,6 +118,21 @@ impl CaptureFile {
         state.result()
     }
 
+    /// Counts the interfaces that other processes have added to a file on a disk. Returns a byte: the blocks before
+    /// it, but not the first 4096 bytes, are read no more by any `CaptureFile`, so that a program that has copied
+    /// them may give them back to the file system.
+    ///
+    /// # Errors
+    /// The operating system's error; [`io::ErrorKind::InvalidData`] if the file has anything but packets of a
+    /// `CaptureFile`.
+    pub fn count_interfaces(&self) -> io::Result<u64> {
+        match &self.lock().sink {
+            // It reads nothing.
+            Sink::Own { .. } => Ok(u64::MAX),
+            Sink::Shared { section, .. } => section.count(),
+        }
+    }
+
     /// Records packets: `fill` adds them, and then all are written at once. The file keeps an error.
     pub(super) fn record(
         &self,

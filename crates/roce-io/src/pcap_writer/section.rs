@@ -86,14 +86,25 @@ impl Section {
     /// Adds an interface: `append` appends its block. Returns its number.
     pub(super) fn add_interface(&self, append: impl FnOnce() -> io::Result<()>) -> io::Result<u32> {
         self.locked(|file| {
-            let mut text = [0; COMMENT_LEN];
-            file.read_exact_at(&mut text, COMMENT_AT)?;
-            let (mut count, mut at) = parse_comment(&text).ok_or_else(foreign)?;
-            count_interfaces(file, &mut at, &mut count)?;
+            let end = file.metadata()?.len();
+            let (count, at) = counted(file, end)?;
+            if at < end {
+                return Err(foreign());
+            }
             append()?;
             // A process that is killed here leaves the comment as it was, and the next one counts more.
             file.write_all_at(&comment(count, at), COMMENT_AT)?;
             Ok(count)
+        })
+    }
+
+    /// Counts the interfaces that the file has. Returns the byte behind the blocks that were counted, of which none
+    /// is read again. A block that is being appended may be left to the next call.
+    pub(super) fn count(&self) -> io::Result<u64> {
+        self.locked(|file| {
+            let (count, at) = counted(file, file.metadata()?.len())?;
+            file.write_all_at(&comment(count, at), COMMENT_AT)?;
+            Ok(at)
         })
     }
 
@@ -105,28 +116,31 @@ impl Section {
     }
 }
 
-/// Adds the interface blocks between `at` and the end of the file to `count`, and moves `at` there.
-fn count_interfaces(file: &File, at: &mut u64, count: &mut u32) -> io::Result<()> {
-    let end = file.metadata()?.len();
+/// Returns how many interface blocks begin before `end`, and the byte behind the last block that was looked at: it
+/// is less than `end` if the start of a block is not in the file.
+fn counted(file: &File, end: u64) -> io::Result<(u32, u64)> {
+    let mut text = [0; COMMENT_LEN];
+    file.read_exact_at(&mut text, COMMENT_AT)?;
+    let (mut count, mut at) = parse_comment(&text).ok_or_else(foreign)?;
     let mut piece = vec![0; PIECE];
-    while *at < end {
-        let read = file.read_at(&mut piece, *at)?;
+    while at < end {
+        let read = file.read_at(&mut piece, at)?;
         let mut rest = &piece[..read];
         let mut passed = 0;
         while let Some((kind, len)) = start_of_block(rest) {
             if len < 12 || len % 4 != 0 {
                 return Err(foreign());
             }
-            *count += u32::from(kind == INTERFACE_DESCRIPTION);
+            count += u32::from(kind == INTERFACE_DESCRIPTION);
             passed += u64::from(len);
             rest = rest.get(len as usize..).unwrap_or_default();
         }
         if passed == 0 {
-            return Err(foreign());
+            break;
         }
-        *at += passed;
+        at += passed;
     }
-    Ok(())
+    Ok((count, at))
 }
 
 /// Returns type and length of the block that begins here.
