@@ -124,13 +124,8 @@ impl Host {
     /// # Panics
     /// If `work` panics, with the same message, and if no thread can be created.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let inside = || {
-            setns(&self.inner.namespace, CloneFlags::CLONE_NEWNET)
-                .expect("a process that made a namespace may enter it");
-            work()
-        };
-        let outcome = thread::scope(|scope| scope.spawn(inside).join());
-        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let outcome = run_in(&self.inner.namespace, work);
+        outcome.expect("a process that made a namespace may enter it")
     }
 
     /// Starts a program in this host.
@@ -189,6 +184,22 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "host {}", self.inner.name)
     }
+}
+
+/// Runs `work` on a new thread in a network namespace, such as an open `/proc/PID/ns/net`, and returns its result.
+///
+/// # Errors
+/// The operating system's, if this process may not enter the namespace.
+///
+/// # Panics
+/// If `work` panics, with the same message, and if no thread can be created.
+pub fn run_in<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let inside = || {
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        Ok(work())
+    };
+    let outcome = thread::scope(|scope| scope.spawn(inside).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Moves the calling thread into a new network namespace and returns a handle to it.

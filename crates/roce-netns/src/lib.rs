@@ -37,7 +37,7 @@ mod user;
 mod virtual_network;
 
 pub use error::NetnsError;
-pub use host::Host;
+pub use host::{Host, run_in};
 pub use ipnet::IpNet;
 pub use listening::{has_abstract_socket, is_listening};
 pub use switch::Switch;
