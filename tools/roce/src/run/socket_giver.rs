@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns};
 use roce_io::{PortReservation, PortReservationConfig};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -37,7 +36,12 @@ pub(crate) fn start(path: &Path) -> Result {
         .map_err(|error| CliError::context(format!("listening at {}", path.display()), error))?;
     thread::Builder::new().name("sockets".to_owned()).spawn(move || {
         let open = Arc::new(());
-        for connection in listener.incoming().flatten() {
+        for connection in listener.incoming() {
+            let Ok(connection) = connection else {
+                // Such as without descriptors, until a process closes its device or has asked for nothing in time.
+                thread::sleep(PAUSE);
+                continue;
+            };
             if Arc::strong_count(&open) > MAX_GIVEN {
                 continue;
             }
@@ -56,8 +60,12 @@ pub(crate) fn start(path: &Path) -> Result {
     Ok(())
 }
 
-/// Sockets that are given at a time.
-const MAX_GIVEN: usize = 1024;
+/// Sockets that are given at a time. Each costs a connection and a reservation of the port, and a process may have
+/// 1024 descriptors.
+const MAX_GIVEN: usize = 128;
+
+/// Time between two attempts to accept a connection that fail.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Longest wait for what a process asks.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -65,6 +73,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Gives a socket, and holds the port until the connection ends.
 fn serve(mut connection: UnixStream) -> io::Result<()> {
     let process = socket_peercred(&connection)?.pid.as_raw_nonzero().get();
+    // Before the look at its descent: if its number is given to another process, that one is looked at.
+    let namespace = File::open(format!("/proc/{process}/ns/net"))?;
     if !descendants::is_descendant(process) {
         return Err(io::Error::other(format!("process {process} is none of this run")));
     }
@@ -75,13 +85,13 @@ fn serve(mut connection: UnixStream) -> io::Result<()> {
         whole_trains: request == *b"T",
         ..PortReservationConfig::default()
     };
-    let (socket, _port) = open_beside(process, port)?;
+    let (socket, _port) = open_beside(&namespace, port)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [socket.as_fd()];
     control.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(&connection, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
-    drop(socket);
+    drop((socket, namespace));
     connection.set_read_timeout(None)?;
     // It sends nothing more.
     let _ended = connection.read(&mut request)?;
@@ -91,10 +101,9 @@ fn serve(mut connection: UnixStream) -> io::Result<()> {
 /// Opens a packet socket in the network namespace of a process, and reserves the port there. Without the port the
 /// process reserves it itself.
 fn open_beside(
-    process: i32,
+    theirs: &File,
     port: PortReservationConfig,
 ) -> io::Result<(OwnedFd, Option<PortReservation>)> {
-    let theirs = File::open(format!("/proc/{process}/ns/net"))?;
     let is_here = fs::metadata("/proc/self/ns/net")?.ino() == theirs.metadata()?.ino();
     let open = || -> io::Result<_> {
         let family = AddressFamily::PACKET;
@@ -104,12 +113,5 @@ fn open_beside(
     if is_here {
         return open();
     }
-    // A namespace is that of a thread.
-    thread::scope(|scope| {
-        let there = scope.spawn(|| {
-            setns(&theirs, CloneFlags::CLONE_NEWNET)?;
-            open()
-        });
-        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    roce_netns::run_in(theirs, open)?
 }
