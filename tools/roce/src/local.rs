@@ -174,7 +174,7 @@ pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
     let mut arguments = std::env::args_os();
     command.arg0(arguments.next().unwrap_or_else(|| "roce".into()));
     command.args(arguments.next()).args(more).args(arguments);
-    command.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
+    loader_variables::give_back(&mut command);
     if log::invalid_level().is_some() {
         // This process has warned about it.
         command.env_remove(log::VARIABLE);

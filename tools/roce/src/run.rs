@@ -292,7 +292,7 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
         process.args(paths.iter().flat_map(|path| ["--preload".as_ref(), path.as_os_str()]));
     }
     process.arg("--program").arg(&program.path).arg("--").arg(name).args(arguments);
-    process.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
+    loader_variables::give_back(&mut process);
     if let Some(input) = input {
         process.stdin(input);
     }

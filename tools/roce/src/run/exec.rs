@@ -74,7 +74,7 @@ fn become_program(options: &Options) -> Result {
     if !is_mounted && options.view != ViewMode::None {
         command.env(environment::VIEW, &view);
     }
-    command.envs(loader_variables::removed().iter().map(|(name, value)| (name, value)));
+    loader_variables::give_back(&mut command);
     if !options.preload.is_empty() {
         let libraries =
             [options.scratch.join(LIBRARIES)].into_iter().chain(installed(&options.preload));

@@ -9,13 +9,14 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::sys::prctl;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
 
 /// Returns the variables that the loader has removed, and their values.
-pub(crate) fn removed() -> &'static [(OsString, OsString)] {
+fn removed() -> &'static [(OsString, OsString)] {
     static REMOVED: OnceLock<Vec<(OsString, OsString)>> = OnceLock::new();
     REMOVED.get_or_init(|| {
         // With the rights of another user they stay removed: what they name may not be that user's.
@@ -25,6 +26,11 @@ pub(crate) fn removed() -> &'static [(OsString, OsString)] {
         let is_missing = |(name, _): &(OsString, OsString)| !here.contains(name);
         parse(&initial).filter(is_missing).collect()
     })
+}
+
+/// Gives a program that is started the variables that the loader has removed.
+pub(crate) fn give_back(command: &mut Command) {
+    command.envs(removed().iter().map(|(name, value)| (name, value)));
 }
 
 /// Returns the value of a variable, also of one that was removed.
