@@ -12,7 +12,6 @@ use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
 use roce_netns::Host;
 
 use super::capture::Capture;
@@ -21,7 +20,7 @@ use super::failure::{Failure, Others};
 use super::prefix::Prefix;
 use super::run_folder::RunFolder;
 use super::server_wait::{self, ServerWait};
-use super::signals::{Received, Signals};
+use super::signals::{Received, Signals, Wake, ends_programs};
 use super::{Options, descendants, placeholder, supervisor};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
@@ -123,7 +122,7 @@ impl Run<'_> {
     fn follow(&mut self, signals: Signals, interconnect: Vec<Interconnect>) -> Result<u8> {
         let mut ranks = Supervisor::new();
         ranks.report("signals", move |report| {
-            while let Ok(Some(signal)) = signals.next_until(None) {
+            while let Ok(Wake::Signal(signal)) = signals.wait(None, None) {
                 if !report(News::Signal(signal)) {
                     break;
                 }
@@ -185,7 +184,6 @@ impl Run<'_> {
 
     /// Passes a signal on. One that ends programs gives them a limited time.
     fn on_signal(&mut self, ranks: &mut Supervisor<News>, received: Received) {
-        use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
         self.is_interrupted = true;
         let signal = match received {
             Received::FromProcess(signal) => {
@@ -196,7 +194,7 @@ impl Run<'_> {
             Received::FromKernel(signal) => signal,
             Received::ChildChanged => return,
         };
-        if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
+        if ends_programs(signal) {
             ranks.kill_later();
         }
     }

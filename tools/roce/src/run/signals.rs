@@ -58,6 +58,11 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
+/// Returns true if a signal ends programs that do not handle it, and is meant to.
+pub(crate) fn ends_programs(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
+}
+
 fn blocked() -> SigSet {
     // A signal that is ignored, as nohup(1) and a script's background jobs have it, stays ignored: once
     // blocked, it would arrive.
@@ -89,14 +94,6 @@ impl Signals {
         let set = blocked();
         set.thread_block()?;
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
-    }
-
-    /// Waits for the next signal, until a point in time if there is one. `None` means that it has come.
-    pub(crate) fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Received>> {
-        match self.wait(deadline, None)? {
-            Wake::Signal(received) => Ok(Some(received)),
-            Wake::Readable | Wake::Deadline => Ok(None),
-        }
     }
 
     /// Waits for the next signal, for another descriptor that becomes readable, and until a point in time, if
