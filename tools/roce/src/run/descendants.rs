@@ -45,8 +45,7 @@ pub(crate) fn is_descendant(process: i32) -> bool {
     let mut next = process.cast_unsigned();
     // A process whose parent ends gets another one meanwhile: no more steps than there can be.
     for _ in 0..MAX_GENERATIONS {
-        let status = fs::read_to_string(format!("/proc/{next}/stat")).unwrap_or_default();
-        match parent_in(&status) {
+        match parent_of(next) {
             Some(parent) if parent == own => return true,
             Some(parent @ 2..) => next = parent,
             _ => return false,
@@ -76,23 +75,30 @@ fn all() -> Vec<Pid> {
     let mut found = Vec::new();
     let mut parents = vec![std::process::id()];
     while let Some(parent) = parents.pop() {
-        for child in children_of(parent) {
-            parents.push(child.as_raw().cast_unsigned());
-            found.push(child);
+        for (child, _) in running.iter().filter(|(_, its)| *its == parent) {
+            parents.push(child.cast_unsigned());
+            found.push(Pid::from_raw(*child));
         }
     }
     found
 }
+    let running: Vec<_> = running().collect();
 
 /// Returns the children of a process that run.
 fn children_of(parent: u32) -> Vec<Pid> {
-    let is_child = |process: &i32| {
-        let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        parent_in(&status) == Some(parent)
-    };
+    running().filter(|(_, its)| *its == parent).map(|(child, _)| Pid::from_raw(child)).collect()
+}
+
+/// Returns the processes that run, each with its parent.
+fn running() -> impl Iterator<Item = (i32, u32)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter(is_child).map(Pid::from_raw).collect()
+    processes.filter_map(|process: i32| Some((process, parent_of(process.cast_unsigned())?)))
+}
+
+/// Returns the parent of a process that runs.
+fn parent_of(process: u32) -> Option<u32> {
+    parent_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// Returns the parent in the kernel's line of a process that runs; nothing of one that only waits to be reaped.
@@ -100,8 +106,12 @@ fn children_of(parent: u32) -> Vec<Pid> {
 fn parent_in(line: &str) -> Option<u32> {
     let (_, rest) = line.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
-    let has_ended = matches!(fields.next()?, "Z" | "X");
-    fields.next()?.parse().ok().filter(|_| !has_ended)
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let threads: u32 = fields.nth(15)?.parse().ok()?;
+    // The state is that of the first thread, which may end before the others.
+    let has_ended = matches!(state, "Z" | "X") && threads <= 1;
+    (!has_ended).then_some(parent)
 }
 
 /// Time that processes may take to end once they are killed.
@@ -116,10 +126,19 @@ mod tests {
 
     #[test]
     fn the_parent_of_a_process_is_found_whatever_its_name_is() {
-        assert_eq!(parent_in("17 (sh) S 4 17 17 0"), Some(4));
-        assert_eq!(parent_in("17 (a) R 9 (b) S 4 17 17 0"), Some(4));
+        let line = |start: &str, threads: u32| {
+            format!("{start} 4 17 17 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 {threads} 0 8")
+        };
+        for (start, threads, parent) in [
+            ("17 (sh) S", 1, Some(4)),
+            ("17 (a) R 9 (b) S", 1, Some(4)),
+            ("17 (sh) Z", 1, None),
+            ("17 (sh) X", 0, None),
+            ("17 (its first thread has ended) Z", 2, Some(4)),
+        ] {
+            assert_eq!(parent_in(&line(start, threads)), parent, "{start}");
+        }
         assert_eq!(parent_in("17 (sh"), None);
-        assert_eq!(parent_in("17 (sh) Z 4 17 17 0"), None);
         let parent = std::os::unix::process::parent_id();
         assert!(children_of(parent).contains(&nix::unistd::getpid()));
     }
