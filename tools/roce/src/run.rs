@@ -347,7 +347,7 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
     drop(process);
     let socket = front.as_ref().map(AsFd::as_fd);
     let mut end = child::follow(pid_of(&child), &signals, limits, socket)?;
-    if options.wait && !end.has_timed_out {
+    if options.wait {
         let timeout = timeout.filter(|_| !options.is_rank());
         end.has_timed_out |=
             survivors::wait(&signals, timeout, front.as_ref())? == Waited::TimedOut;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid, getpgrp};
 use rustix::process::{WaitOptions, wait};
 
 /// Waits for a child that has ended, if there is one. A process whose parent has ended is a child of
@@ -64,7 +64,17 @@ pub(crate) fn count() -> usize {
 
 /// Sends a signal to all descendants of this process.
 pub(crate) fn signal_all(signal: Signal) {
-    for process in all() {
+    send(signal, all());
+}
+
+/// Sends a signal to the descendants of this process that are not of its process group.
+pub(crate) fn signal_other_groups(signal: Signal) {
+    let own = Some(getpgrp());
+    send(signal, all().into_iter().filter(|process| getpgid(Some(*process)).ok() != own));
+}
+
+fn send(signal: Signal, to: impl IntoIterator<Item = Pid>) {
+    for process in to {
         // One that has ended since may be a grandchild whose number is free: numbers are given in turn.
         let _ = kill(process, signal);
     }
@@ -72,6 +82,7 @@ pub(crate) fn signal_all(signal: Signal) {
 
 /// Returns the descendants of this process that run.
 fn all() -> Vec<Pid> {
+    let running: Vec<_> = running().collect();
     let mut found = Vec::new();
     let mut parents = vec![std::process::id()];
     while let Some(parent) = parents.pop() {
@@ -82,7 +93,6 @@ fn all() -> Vec<Pid> {
     }
     found
 }
-    let running: Vec<_> = running().collect();
 
 /// Returns the children of a process that run.
 fn children_of(parent: u32) -> Vec<Pid> {

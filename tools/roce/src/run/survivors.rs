@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::descendants;
 use super::front::Front;
-use super::signals::{Received, Signals, Wake};
+use super::signals::{Received, Signals, Wake, ends_programs};
 use crate::error::Result;
 use crate::ranks::END_TIMEOUT;
 
@@ -36,14 +36,14 @@ pub(crate) fn count(signals: &Signals) -> Result<usize> {
     }
 }
 
-/// Waits for all descendants (`--wait`). A signal goes to each of them; one that ends programs gives them
-/// three seconds, and so does the end of `timeout`. If the process in front is killed, they are, too.
+/// Waits for all descendants (`--wait`). A signal goes to each of them that does not have it by the terminal; one
+/// that ends programs gives them three seconds, and so does the end of `timeout`. If the process in front is killed,
+/// they are, too.
 pub(crate) fn wait(
     signals: &Signals,
     timeout: Option<Instant>,
     front: Option<&Front>,
 ) -> Result<Waited> {
-    use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let (mut timeout, mut deadline) = (timeout, None::<Instant>);
     let mut waited = Waited::AllGone;
     let socket = front.map(AsFd::as_fd);
@@ -51,9 +51,15 @@ pub(crate) fn wait(
         let wake = [timeout, deadline].into_iter().flatten().min();
         match signals.wait(wake, socket)? {
             Wake::Signal(Received::ChildChanged) => {}
-            Wake::Signal(Received::FromProcess(signal) | Received::FromKernel(signal)) => {
-                descendants::signal_all(signal);
-                if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
+            Wake::Signal(
+                received @ (Received::FromProcess(signal) | Received::FromKernel(signal)),
+            ) => {
+                match received {
+                    // The terminal's group has it.
+                    Received::FromKernel(_) => descendants::signal_other_groups(signal),
+                    _ => descendants::signal_all(signal),
+                }
+                if ends_programs(signal) {
                     deadline.get_or_insert(Instant::now() + END_TIMEOUT);
                 }
             }
@@ -69,7 +75,7 @@ pub(crate) fn wait(
                 }
                 if timeout.is_some_and(|timeout| now >= timeout) {
                     (timeout, waited) = (None, Waited::TimedOut);
-                    descendants::signal_all(SIGTERM);
+                    descendants::signal_all(Signal::SIGTERM);
                     deadline.get_or_insert(now + END_TIMEOUT);
                 }
             }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use roce_test_macros::tier1;
 
@@ -127,11 +129,50 @@ fn a_run_that_waits_ends_with_the_last_process_and_the_code_of_the_program() -> 
 
 #[tier1]
 fn a_run_that_waits_too_long_ends_the_processes_that_it_waits_for() -> Outcome {
-    let name = format!("waited-for-{}", std::process::id());
-    let script = format!("setsid bash -c 'exec -a {name} sleep 300' & exit 0");
-    let output = roce_run(&["--wait", "--timeout", "0.5", "--", "bash", "-c", &script]).output()?;
-    assert_eq!(output.status.code(), Some(124), "{output:?}");
-    within("the end of the process", || processes(&name).is_empty())
+    for (number, end) in ["exit 0", "sleep 300"].iter().enumerate() {
+        let name = format!("waited-for-{number}-{}", std::process::id());
+        let script = format!("setsid bash -c 'exec -a {name} sleep 300' & {end}");
+        let line = ["--wait", "--timeout", "0.5", "--", "bash", "-c", &script];
+        let output = roce_run(&line).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        assert_eq!(output.code(), Some(124), "{end}");
+        let ended = within("the end of the process", || processes(&name).is_empty());
+        for process in processes(&name) {
+            kill(Pid::from_raw(process), Signal::SIGKILL)?;
+        }
+        ended.map_err(|error| format!("{end}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// The terminal sends it to all processes of its group.
+#[tier1("python3")]
+fn a_process_that_is_waited_for_has_a_signal_of_the_terminal_once() -> Outcome {
+    let folder = temporary("interrupted");
+    let _old = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let path = |name: &str| text(&folder.join(name)).to_owned();
+    // It takes signals also where a shell has let its processes in the background ignore them.
+    let counting = "import signal, sys, time\nseen = []\n\
+                    signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n\
+                    open(sys.argv[1] + '.ready', 'w')\n\
+                    end = time.monotonic() + 20\n\
+                    while not seen and time.monotonic() < end: time.sleep(0.01)\n\
+                    time.sleep(0.5)\nopen(sys.argv[1], 'w').write(str(len(seen)))\n";
+    let terminal = "import os, pty, sys, time\nchild, end = pty.fork()\n\
+                    if child == 0: os.execvp(sys.argv[2], sys.argv[2:])\n\
+                    while not all(os.path.exists(f) for f in sys.argv[1].split()): time.sleep(0.01)\n\
+                    time.sleep(0.3)\nos.write(end, b'\\x03')\nos.waitpid(child, 0)\n";
+    fs::write(folder.join("counting.py"), counting)?;
+    // One process of the terminal's group, and one of a session of its own, to which the run sends the signal.
+    let (counter, near, far) = (path("counting.py"), path("near"), path("far"));
+    let script = format!("python3 {counter} {near} & setsid python3 {counter} {far} & exit 0");
+    let mut command = Command::new("python3");
+    command.args(["-c", terminal, &format!("{near}.ready {far}.ready")]);
+    let run = roce_run(&["--wait", "--timeout", "60", "--", "sh", "-c", &script]);
+    let output = command.arg(run.get_program()).args(run.get_args()).output()?;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((fs::read_to_string(near)?, fs::read_to_string(far)?), ("1".into(), "1".into()));
+    Ok(())
 }
 
 /// A parent that is the first of its PID namespace, as in a container, gets the orphans of all others.
