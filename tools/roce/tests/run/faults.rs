@@ -12,7 +12,7 @@ use roce_test_macros::tier1;
 use super::{Copy, Outcome, compile, roce, roce_run, succeeded, temporary, text};
 
 /// Returns the program of `traffic.c` under one of its names.
-fn traffic(name: &str) -> &'static str {
+pub(super) fn traffic(name: &str) -> &'static str {
     static PROGRAMS: OnceLock<BTreeMap<&str, String>> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/traffic.c");
@@ -25,7 +25,7 @@ fn traffic(name: &str) -> &'static str {
                 .expect("a C program compiles");
             (name, program.to_str().expect("text").to_owned())
         };
-        ["traffic", "traffic-pair", "traffic-fork"].map(build).into()
+        ["traffic", "traffic-pair", "traffic-fork", "traffic-cleared"].map(build).into()
     });
     &programs[name]
 }
@@ -94,7 +94,7 @@ fn run_with(name: &str, arguments: &[&str]) -> Outcome<Run> {
 }
 
 /// Returns the types of the blocks of a pcapng file, which all have to be whole.
-fn blocks(mut bytes: &[u8]) -> Vec<u32> {
+pub(super) fn blocks(mut bytes: &[u8]) -> Vec<u32> {
     let word = |at: &[u8]| u32::from_le_bytes(*at.first_chunk().expect("a word"));
     let mut kinds = Vec::new();
     while !bytes.is_empty() {
@@ -128,6 +128,15 @@ fn a_device_opened_twenty_times_has_one_capture_and_one_sum() -> Outcome {
     let run = run_with("reopened-without", &line)?;
     assert_eq!((run.count("rdma_sends"), run.count("resent_pkts")), (60, 0));
     assert_eq!(run.captured, run.count("sent_pkts"));
+    Ok(())
+}
+
+#[tier1]
+fn a_program_that_clears_its_environment_is_in_capture_and_counters() -> Outcome {
+    let line = ["--local", "1", "--", traffic("traffic-cleared"), "5", "return"];
+    let run = run_with("cleared", &line)?;
+    assert_eq!((run.count("rdma_sends"), run.interfaces), (5, 1), "{}", run.errors);
+    assert_eq!(run.captured, run.count("sent_pkts"), "{}", run.errors);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
  *   traffic MESSAGES END [OPENS]          two queue pairs of this process, OPENS times
  *   traffic-pair MESSAGES END             a child process sends to this one
  *   traffic-fork MESSAGES END             a child does the same as its parent, at once
+ *   traffic-cleared MESSAGES END [OPENS]  as the first, without an environment
  *
  * END is return, leak (return with the device open), exit (_exit), kill (SIGKILL) or exec (this program
  * again, with END return). */
@@ -180,6 +181,7 @@ int main(int argc, char **argv) {
     const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
     struct end end;
     if (argc < 3) return 2;
+    if (!strcmp(name, "traffic-cleared")) need(!clearenv(), "clearenv");
     if (!strcmp(name, "traffic-pair")) {
         pair(argv);
         return 0;
