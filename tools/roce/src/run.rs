@@ -7,6 +7,7 @@ mod descendants;
 mod exec;
 mod failure;
 mod front;
+mod keeper;
 pub(crate) mod library;
 pub(crate) mod loader_variables;
 mod mounts;
@@ -27,7 +28,6 @@ mod timeout;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -39,7 +39,7 @@ use nix::sys::prctl;
 use roce_verbs::{
     Backend, DeviceConfig, DeviceNames, NamedDevice, PeersInRun, PortState, environment,
 };
-use roce_view::{CounterTotals, Tree};
+use roce_view::Tree;
 
 use crate::backend::{BackendOption, has_packet_sockets};
 use crate::congestion::CongestionOptions;
@@ -50,11 +50,10 @@ use crate::parent_death;
 use crate::ranks::pid_of;
 use crate::switch::SwitchOptions;
 use crate::traffic;
-use capture::Capture;
+use capture::{Capture, Patience};
 use child::Limits;
-use counters::LiveCounters;
 use front::Front;
-use orphans::OrphanWatch;
+use keeper::Services;
 use prefix::Prefix;
 use run_folder::RunFolder;
 use scratch::Scratch;
@@ -324,17 +323,21 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
         socket_giver::start(&scratch.sockets())?;
         process.env(environment::SOCKETS, scratch.sockets());
     }
+    let socket = front.as_ref().map(AsFd::as_fd);
+    let timeout = options.timeout.as_ref().map(|timeout| (begin + timeout.duration, timeout));
+    let captured = options.pcap.as_ref().map(|path| capture::file_of(path, &folder)).transpose()?;
     let mut capture = None;
-    if let Some(file) = &options.pcap {
-        process.env(environment::PCAP, capture::file_of(file, &folder)?);
+    if let (Some(path), Some(file)) = (&options.pcap, &captured) {
+        process.env(environment::PCAP, file);
         if !options.is_rank() {
-            capture = Some(Capture::create(file, &folder, &signals)?);
+            let patience = Patience { signals: &signals, starter: socket, timeout };
+            capture = Some(Capture::create(path, file, &patience)?);
         }
     }
-    let services =
-        Services { scratch, device_names, config: options.orphan_config(backend, &folder)? };
+    let timeout = timeout.map(|(end, _)| end);
+    let config = options.orphan_config(backend, captured);
+    let services = Services { scratch, device_names, config };
     let running = services.start()?;
-    let timeout = options.timeout.as_ref().map(|timeout| begin + timeout.duration);
     let limits = match options.local_rank {
         Some(_) => Limits::None,
         None => Limits::Own { timeout },
@@ -345,7 +348,6 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
     let child = process.spawn().map_err(|error| CliError::context("starting roce again", error))?;
     // It has the program's standard input, whose other end may wait for its closing.
     drop(process);
-    let socket = front.as_ref().map(AsFd::as_fd);
     let mut end = child::follow(pid_of(&child), &signals, limits, socket)?;
     if options.wait {
         let timeout = timeout.filter(|_| !options.is_rank());
@@ -353,7 +355,7 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
             survivors::wait(&signals, timeout, front.as_ref())? == Waited::TimedOut;
     }
     let totals = running.end();
-    capture.into_iter().for_each(Capture::end);
+    let uncopied = capture.and_then(Capture::end);
     if options.counters {
         // Elsewhere the supervisor puts the rank in front.
         let rank = options.local_rank.filter(|_| options.prefix == Prefix::None);
@@ -376,81 +378,12 @@ fn run_here(options: &Options, line: Vec<OsString>, keeper: Option<(Front, Owned
         outcome = Err(CliError::Reported(TIMED_OUT));
     }
     match front {
-        Some(front) => keep(front, outcome, Path::new(name), &signals, &services, own_folder),
+        Some(front) => {
+            let program = Path::new(name);
+            keeper::keep(front, outcome, program, &signals, &services, uncopied, own_folder)
+        }
         None => outcome,
     }
-}
-
-/// What a run does for its processes, from threads.
-struct Services {
-    scratch: Scratch,
-    device_names: Vec<String>,
-    /// How devices are opened that tell peers of processes which have died.
-    config: DeviceConfig,
-}
-
-/// Services that run.
-struct RunningServices {
-    live: LiveCounters,
-    orphans: OrphanWatch,
-}
-
-impl Services {
-    fn start(&self) -> Result<RunningServices> {
-        let live = LiveCounters::start(&self.scratch, self.device_names.clone())?;
-        let orphans = OrphanWatch::start(self.scratch.connections(), self.config.clone())?;
-        Ok(RunningServices { live, orphans })
-    }
-}
-
-impl RunningServices {
-    /// Ends the threads. Returns the counters of each device.
-    fn end(self) -> Vec<(String, CounterTotals)> {
-        self.orphans.end();
-        self.live.end()
-    }
-}
-
-/// Stays for the processes that go on after the program's end, if there are any: the process in front ends with
-/// the exit code, and this one when the last of them has gone. Their folder is removed then.
-fn keep(
-    front: Front,
-    outcome: Result,
-    program: &Path,
-    signals: &Signals,
-    services: &Services,
-    folder: Option<RunFolder>,
-) -> Result {
-    let leave = |folder: Option<RunFolder>| folder.into_iter().for_each(RunFolder::leave);
-    let count = match survivors::count(signals) {
-        Ok(0) => return outcome,
-        Ok(count) => count,
-        Err(error) => {
-            leave(folder);
-            return Err(error);
-        }
-    };
-    let is_first = front.starter() == 1;
-    let sentence = survivors::sentence(&program.display().to_string(), count, is_first);
-    // What reads it may have gone, and the process in front may have been killed: the survivors go on all the same,
-    // and need the folder.
-    let _told = writeln!(std::io::stderr(), "roce: {sentence}");
-    let code = match outcome.map_err(not_run) {
-        Err(CliError::Reported(code)) => code,
-        _ => 0,
-    };
-    let running = services.start();
-    let _left = front.leave(code);
-    let are_gone = survivors::keep(signals);
-    if let Ok(running) = running {
-        running.end();
-    }
-    if !matches!(are_gone, Ok(true)) {
-        // The next run removes it, once they have gone.
-        leave(folder);
-    }
-    are_gone?;
-    Err(CliError::Reported(code))
 }
 
 /// Returns the file in the folder of a run to which processes append events of scripted faults.
@@ -492,16 +425,14 @@ impl Options {
     /// Returns how devices are opened that tell peers of processes which have died. Their packets are
     /// recorded as those of the program, but meet no faults: rules count those of the program. They take no
     /// interface from another process that uses AF_XDP.
-    fn orphan_config(&self, backend: Backend, run_folder: &Path) -> Result<DeviceConfig> {
-        let file = self.pcap.as_ref().map(|path| capture::file_of(path, run_folder));
-        let capture = file.transpose()?;
-        Ok(DeviceConfig {
+    fn orphan_config(&self, backend: Backend, capture: Option<PathBuf>) -> DeviceConfig {
+        DeviceConfig {
             backend: if backend == Backend::AfXdp { Backend::AfPacket } else { backend },
             capture,
             peers: if self.is_rank() { PeersInRun::All } else { PeersInRun::ThisHost },
             capture_at_receiver: self.is_rank() && self.switch.switch.is_some(),
             ..DeviceConfig::default()
-        })
+        }
     }
 
     /// Prints what happened of the scripted faults.

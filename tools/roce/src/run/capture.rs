@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,10 +14,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use roce_io::CaptureFile;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::signals::{Received, Signals, Wake};
+use super::TIMED_OUT;
+use super::signals::{Received, Signals, Wake, ends_programs};
+use super::timeout::Timeout;
 use crate::capture_pipe::{self, failed, is_pipe};
 use crate::error::{CliError, Result};
 
@@ -35,46 +38,69 @@ pub(crate) struct Capture {
     copier: Option<Copier>,
 }
 
+/// What ends the wait for the reader of a pipe.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    pub(crate) signals: &'a Signals,
+    /// A socket, which the process that has started this one closes with its end.
+    pub(crate) starter: Option<BorrowedFd<'a>>,
+    /// When the time of the run is over, and how long that is.
+    pub(crate) timeout: Option<(Instant, &'a Timeout)>,
+}
+
 impl Capture {
-    /// Creates the capture, or waits for the reader of a pipe.
+    /// Creates the capture, or waits for the reader of a pipe. The processes of the run append to `file`, which is
+    /// that of [`file_of`].
     ///
     /// # Errors
-    /// The operating system's; a signal that ends the wait.
-    pub(crate) fn create(path: &Path, run_folder: &Path, signals: &Signals) -> Result<Self> {
-        let file = file_of(path, run_folder)?;
+    /// The operating system's; what ends the wait.
+    pub(crate) fn create(path: &Path, file: &Path, patience: &Patience<'_>) -> Result<Self> {
         let pipe = match is_pipe(path) {
-            true => Some(capture_pipe::open(path, |time| pause(signals, time))?),
+            true => Some(capture_pipe::open(path, |time| patience.pause(time))?),
             false => None,
         };
         if pipe.is_some() {
             // Other users know the path, but the pipe may be one that they cannot read.
             let mut options = File::options();
-            options.write(true).create_new(true).mode(0o600).open(&file)?;
+            options.write(true).create_new(true).mode(0o600).open(file)?;
         }
-        CaptureFile::create(&file).map_err(|error| failed(path, error))?;
-        let copier = pipe.map(|pipe| Copier::start(&file, pipe, path.to_owned())).transpose()?;
+        CaptureFile::create(file).map_err(|error| failed(path, error))?;
+        let copier = pipe.map(|pipe| Copier::start(file, pipe, path.to_owned())).transpose()?;
         Ok(Self { copier })
     }
 
-    /// Ends the capture once its packets are written, or the reader of a pipe takes none for three seconds.
-    pub(crate) fn end(self) {
-        let Some(Copier { stop, thread }) = self.copier else { return };
+    /// Ends the capture once its packets are written, or the reader of a pipe takes none for three seconds. Returns
+    /// the file of which those were copied: processes that go on append to it all the same.
+    pub(crate) fn end(self) -> Option<Spool> {
+        let Copier { stop, thread } = self.copier?;
         drop(stop);
         // A panic there has been printed by the runtime.
-        let _ended = thread.join();
+        thread.join().ok()
     }
 }
 
-/// Waits a while. A signal that ends programs ends the wait with the exit code of its victims.
-fn pause(signals: &Signals, time: Duration) -> Result {
-    use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    match signals.wait(Some(Instant::now() + time), None)? {
-        Wake::Signal(Received::FromProcess(signal) | Received::FromKernel(signal))
-            if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) =>
+impl Patience<'_> {
+    /// Waits a while. A signal that ends programs ends the wait with the exit code of its victims, and the death of
+    /// the process that has started this one with that of its own.
+    fn pause(&self, time: Duration) -> Result {
+        let now = Instant::now();
+        if let Some((end, timeout)) = self.timeout
+            && now >= end
         {
-            Err(CliError::Reported(128 + signal as u8))
+            eprintln!(
+                "roce: the run was stopped after {timeout} (--timeout); nothing read the pipe"
+            );
+            return Err(CliError::Reported(TIMED_OUT));
         }
-        _ => Ok(()),
+        match self.signals.wait(Some(now + time), self.starter)? {
+            Wake::Signal(Received::FromProcess(signal) | Received::FromKernel(signal))
+                if ends_programs(signal) =>
+            {
+                Err(CliError::Reported(128 + signal as u8))
+            }
+            Wake::Readable => Err(CliError::Reported(128 + Signal::SIGKILL as u8)),
+            Wake::Signal(_) | Wake::Deadline => Ok(()),
+        }
     }
 }
 
@@ -82,75 +108,109 @@ fn pause(signals: &Signals, time: Duration) -> Result {
 #[derive(Debug)]
 struct Copier {
     stop: Sender<()>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Spool>,
 }
 
 impl Copier {
     fn start(file: &Path, pipe: File, name: PathBuf) -> Result<Self> {
-        let file = File::options().read(true).write(true).open(file)?;
+        let mut spool = Spool::open(file)?;
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
-            if let Err(error) = copy(&file, &pipe, &stopped) {
+            if let Err(error) = spool.copy(&pipe, &stopped) {
                 eprintln!("roce: {}: {error}; no further packets are written", name.display());
                 // The file goes on growing; what is in it is of no use.
-                discard(&file, &stopped);
+                spool.discard_until(&stopped);
             }
+            spool
         })?;
         Ok(Self { stop, thread })
     }
 }
 
-/// Copies what is appended, until nothing more will be. What was copied leaves the disk.
-fn copy(file: &File, pipe: &File, stopped: &Receiver<()>) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
-    let mut copied = 0;
-    let mut is_last_round = false;
-    loop {
-        let len = file.read_at(&mut piece, copied)?;
-        if len > 0 {
-            write_all(pipe, &piece[..len])?;
-            free(file, copied, len as u64);
-            copied += len as u64;
-            let waiting = file.metadata()?.len().saturating_sub(copied);
-            if waiting > MAX_WAITING {
-                return Err(io::Error::other(format!(
-                    "the reader is {} MiB behind",
-                    waiting >> 20
-                )));
+/// The file to which processes append. What is of no more use leaves the disk.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: File,
+    capture: CaptureFile,
+    /// Bytes at its begin that have left the disk, but for the header.
+    freed: u64,
+}
+
+impl Spool {
+    fn open(file: &Path) -> io::Result<Self> {
+        let capture = CaptureFile::append(file)?;
+        let file = File::options().read(true).write(true).open(file)?;
+        Ok(Self { file, capture, freed: 0 })
+    }
+
+    /// Copies what is appended, until nothing more will be.
+    fn copy(&mut self, pipe: &File, stopped: &Receiver<()>) -> io::Result<()> {
+        let mut piece = vec![0; PIECE];
+        let mut copied = 0;
+        let mut is_last_round = false;
+        loop {
+            let len = self.file.read_at(&mut piece, copied)?;
+            if len > 0 {
+                write_all(pipe, &piece[..len])?;
+                copied += len as u64;
+                self.free(copied)?;
+                let waiting = self.file.metadata()?.len().saturating_sub(copied);
+                if waiting > MAX_WAITING {
+                    return Err(io::Error::other(format!(
+                        "the reader is {} MiB behind",
+                        waiting >> 20
+                    )));
+                }
+                continue;
             }
-            continue;
+            if is_last_round {
+                return Ok(());
+            }
+            is_last_round = has_stopped(stopped, INTERVAL);
         }
-        if is_last_round {
+    }
+
+    /// Keeps the file from growing on the disk.
+    fn discard_until(&mut self, stopped: &Receiver<()>) {
+        while !has_stopped(stopped, INTERVAL) {
+            // Of a file that is none of this library's all stays on the disk.
+            let _freed = self.free(u64::MAX);
+        }
+    }
+
+    /// Keeps the file from growing on the disk until this process ends, from a thread.
+    pub(crate) fn discard(mut self) -> io::Result<()> {
+        let discarding = std::thread::Builder::new().name("capture".to_owned());
+        discarding.spawn(move || {
+            loop {
+                std::thread::sleep(INTERVAL);
+                let _freed = self.free(u64::MAX);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Gives the blocks of the bytes before `end` back, except those with the header. Interfaces in them are counted
+    /// before: a process that adds one has to know how many there are.
+    fn free(&mut self, end: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() <= self.freed {
             return Ok(());
         }
-        is_last_round = has_stopped(stopped, INTERVAL);
+        let end = end.min(self.capture.count_interfaces()?);
+        // A block is freed when its last byte is.
+        let from = self.freed.max(HEADER_LEN) & !(HEADER_LEN - 1);
+        if from < end {
+            // File systems that cannot do it keep the bytes until the end of the run.
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _freed = fallocate(&self.file, flags, from, end - from);
+        }
+        self.freed = end;
+        Ok(())
     }
 }
 
 fn has_stopped(stopped: &Receiver<()>, time: Duration) -> bool {
     stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
-}
-
-/// Keeps the file from growing.
-fn discard(file: &File, stopped: &Receiver<()>) {
-    let mut freed = 0;
-    while !has_stopped(stopped, INTERVAL) {
-        let len = file.metadata().map_or(freed, |metadata| metadata.len());
-        free(file, freed, len.saturating_sub(freed));
-        freed = freed.max(len);
-    }
-}
-
-/// Gives the blocks of bytes of the file back, except those with the header, where writers count interfaces.
-fn free(file: &File, from: u64, len: u64) {
-    let end = from + len;
-    // A block is freed when its last byte is.
-    let from = from.max(HEADER_LEN) & !(HEADER_LEN - 1);
-    if from < end {
-        // File systems that cannot do it keep the bytes until the end of the run.
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let _freed = fallocate(file, flags, from, end - from);
-    }
 }
 
 /// Writes bytes to a pipe that is not blocking.
@@ -192,14 +252,21 @@ const PATIENCE_MILLIS: u16 = 3000;
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    /// Returns a block of an unknown kind, filled with a byte.
+    fn block(len: u32, byte: u8) -> Vec<u8> {
+        let body = vec![byte; len as usize - 12];
+        [&0x77_u32.to_le_bytes()[..], &len.to_le_bytes(), &body, &len.to_le_bytes()].concat()
+    }
 
     #[test]
     fn a_file_is_copied_to_its_last_byte_and_what_was_copied_leaves_the_disk() {
         let path = std::env::temp_dir().join(format!("roce-copied-{}", std::process::id()));
-        let bytes: Vec<u8> = (0..400_000_u32).map(|number| number as u8).collect();
-        std::fs::write(&path, &bytes[..5]).unwrap();
+        CaptureFile::create(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(writer));
         let copier = Copier::start(&path, pipe, path.clone()).unwrap();
@@ -209,11 +276,23 @@ mod tests {
             read
         });
         let mut file = File::options().append(true).open(&path).unwrap();
-        for part in bytes[5..].chunks(70_000) {
-            file.write_all(part).unwrap();
+        for part in 0..6 {
+            let part = block(70_000, part);
+            file.write_all(&part).unwrap();
+            bytes.extend(part);
         }
-        Capture { copier: Some(copier) }.end();
+        let spool = Capture { copier: Some(copier) }.end();
         assert!(reading.join().unwrap() == bytes, "the reader has all bytes");
+        let on_disk = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(on_disk() <= 16 << 10, "{}", on_disk());
+        // What is appended afterwards leaves the disk, too.
+        spool.unwrap().discard().unwrap();
+        file.write_all(&block(200_000, 7)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while on_disk() > 16 << 10 {
+            assert!(Instant::now() < deadline, "{}", on_disk());
+            std::thread::sleep(INTERVAL);
+        }
         std::fs::remove_file(&path).unwrap();
     }
 }

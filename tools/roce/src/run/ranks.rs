@@ -8,13 +8,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_netns::Host;
 
-use super::capture::Capture;
+use super::capture::{self, Capture, Patience};
 use super::child;
 use super::failure::{Failure, Others};
 use super::prefix::Prefix;
@@ -38,8 +39,16 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     options.faults.check_ranks(Some(size))?;
     let Hosts { hosts, interconnect } = Hosts::new(size, options.link_mtu, &options.switch)?;
     let folder = RunFolder::new()?;
-    let capture = options.pcap.as_ref();
-    let capture = capture.map(|file| Capture::create(file, folder.path(), &signals)).transpose()?;
+    let timeout = options.timeout.as_ref().map(|timeout| (begin + timeout.duration, timeout));
+    let capture = match &options.pcap {
+        Some(path) => {
+            let file = capture::file_of(path, folder.path())?;
+            let input = io::stdin();
+            let patience = Patience { signals: &signals, starter: Some(input.as_fd()), timeout };
+            Some(Capture::create(path, &file, &patience)?)
+        }
+        None => None,
+    };
     let fault_log = super::fault_log(folder.path());
     File::create_new(&fault_log)?;
     let has_server = !options.torchrun && placeholder::has_server(&options.command, size);
@@ -50,7 +59,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
         readers: Vec::new(),
         server: has_server.then(|| ServerWait::new(Instant::now(), size)),
         has_server,
-        timeout: options.timeout.as_ref().map(|timeout| begin + timeout.duration),
+        timeout: timeout.map(|(end, _)| end),
         failure: None,
         was_told: false,
         is_interrupted: false,
@@ -58,7 +67,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     };
     let code = run.follow(signals, interconnect);
     descendants::kill_all();
-    capture.into_iter().for_each(Capture::end);
+    let _file = capture.and_then(Capture::end);
     let code = code?;
     let faults = options.report_faults(&fault_log);
     // The failure of the program is its own.
