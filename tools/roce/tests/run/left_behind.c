@@ -17,7 +17,7 @@ static const char *in_folder(const char *name)
 
 static void await(const char *name)
 {
-	for (int i = 0; i < 4000 && access(in_folder(name), F_OK); i++)
+	for (int i = 0; i < 12000 && access(in_folder(name), F_OK); i++)
 		usleep(5000);
 }
 

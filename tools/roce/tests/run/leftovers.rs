@@ -97,7 +97,7 @@ fn signal(child: &Child, signal: Signal) -> Outcome {
 }
 
 #[tier1]
-pub(super) fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
+fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outcome {
     let leaving = Leaving::new("end")?;
     let status = leaving.line(roce_run(&[]), "exit 0").status()?;
     assert_eq!(status.code(), Some(0));
@@ -105,7 +105,7 @@ pub(super) fn processes_that_a_program_leaves_behind_end_with_the_run() -> Outco
 }
 
 #[tier1]
-pub(super) fn processes_that_a_program_leaves_behind_end_after_a_signal() -> Outcome {
+fn processes_that_a_program_leaves_behind_end_after_a_signal() -> Outcome {
     for name in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let leaving = Leaving::new(name.as_str())?;
         let mut child = leaving.line(roce_run(&[]), FOR_EVER).spawn()?;

@@ -111,8 +111,9 @@ fn a_file_among_the_counters_that_blocks_its_reader_holds_no_run_up() -> Outcome
     let script = "test $(stat -c %a \"$ROCE_COUNTERS\") = 700 && mkfifo \"$ROCE_COUNTERS/roce0.1\" \
                   && sleep 0.6 && echo made";
     for place in [&["--"][..], &["--local", "1", "--"]] {
+        let mut command = roce_run(&[place, &["sh", "-c", script]].concat());
         let begin = Instant::now();
-        let output = roce_run(&[place, &["sh", "-c", script]].concat()).output()?;
+        let output = command.output()?;
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(String::from_utf8(output.stdout)?.contains("made"));
         assert!(begin.elapsed() < Duration::from_secs(10));

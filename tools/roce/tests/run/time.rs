@@ -35,8 +35,9 @@ fn a_run_whose_time_is_over_is_stopped_with_the_code_of_timeout() -> Outcome {
         (&["--local", "1", "--timeout", "0.5s"], "exec sleep 60", 3),
         (&["--local", "3", "--timeout", "0.5s"], deaf, 8),
     ] {
+        let mut command = roce_run(&[place, &["--", "sh", "-c", script]].concat());
         let begin = Instant::now();
-        let output = roce_run(&[place, &["--", "sh", "-c", script]].concat()).output()?;
+        let output = command.output()?;
         let words = String::from_utf8(output.stderr)?;
         assert_eq!(output.status.code(), Some(124), "{place:?}: {words}");
         assert!(words.contains("stopped after 0.5s (--timeout)"), "{words}");
