@@ -5,6 +5,7 @@ mod child;
 mod counters;
 mod descendants;
 mod exec;
+mod exit_code;
 mod failure;
 mod front;
 mod keeper;
@@ -52,6 +53,7 @@ use crate::switch::SwitchOptions;
 use crate::traffic;
 use capture::{Capture, Patience};
 use child::Limits;
+use exit_code::{TIMED_OUT, not_run};
 use front::Front;
 use keeper::Services;
 use prefix::Prefix;
@@ -63,12 +65,6 @@ use timeout::Timeout;
 
 pub(crate) use exec::Options as ExecOptions;
 pub(crate) use exec::run as run_exec;
-
-/// Exit codes of a command that could not run its program, as env(1) has them.
-const FAILED: u8 = 125;
-
-/// Exit code of a run whose time is over, as timeout(1) has it.
-const TIMED_OUT: u8 = 124;
 
 const EXAMPLES: &str = "\
 A server and its client, each in a private host (rank 1 gets the address of rank 0):
@@ -207,17 +203,6 @@ pub(crate) fn run(options: &Options) -> Result {
         }
     });
     outcome.map_err(not_run)
-}
-
-/// Prints the reason why a program was not run, and returns the exit code: 1 could be the program's.
-fn not_run(error: CliError) -> CliError {
-    match error {
-        CliError::Message(text) => {
-            eprintln!("roce: {text}");
-            CliError::Reported(FAILED)
-        }
-        reported => reported,
-    }
 }
 
 /// Refuses an option in the place of the program: it is misspelt, or one of the program.

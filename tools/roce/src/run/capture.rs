@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use roce_io::CaptureFile;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::TIMED_OUT;
+use super::exit_code::TIMED_OUT;
 use super::signals::{Received, Signals, Wake, ends_programs};
 use super::timeout::Timeout;
 use crate::capture_pipe::{self, failed, is_pipe};

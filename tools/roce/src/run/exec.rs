@@ -10,10 +10,11 @@ use std::process::Command;
 use clap::Args;
 use roce_verbs::environment;
 
+use super::exit_code::{FAILED, not_run};
 use super::library::VERBS;
 use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
-use super::{FAILED, ViewMode, loader_variables, mounts, not_run, privileges, signals};
+use super::{ViewMode, loader_variables, mounts, privileges, signals};
 use crate::error::{CliError, Result};
 use crate::parent_death;
 

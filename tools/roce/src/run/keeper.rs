@@ -8,12 +8,13 @@ use roce_view::CounterTotals;
 
 use super::capture::Spool;
 use super::counters::LiveCounters;
+use super::exit_code::not_run;
 use super::front::Front;
 use super::orphans::OrphanWatch;
 use super::run_folder::RunFolder;
 use super::scratch::Scratch;
 use super::signals::Signals;
-use super::{not_run, survivors};
+use super::survivors;
 use crate::error::{CliError, Result};
 
 /// What a run does for its processes, from threads.

@@ -17,6 +17,7 @@ use roce_netns::Host;
 
 use super::capture::{self, Capture, Patience};
 use super::child;
+use super::exit_code::{FAILED, TIMED_OUT};
 use super::failure::{Failure, Others};
 use super::prefix::Prefix;
 use super::run_folder::RunFolder;
@@ -217,7 +218,7 @@ impl Run<'_> {
             ""
         };
         eprintln!("roce: the run was stopped after {time} (--timeout){reason}");
-        self.code = Some(super::TIMED_OUT);
+        self.code = Some(TIMED_OUT);
         self.was_told = true;
         ranks.stop();
     }
@@ -270,7 +271,7 @@ impl Policy for Run<'_> {
             }
             match &mut self.failure {
                 Some(failure) => failure.others = Others::NotStarted,
-                None => self.code = self.code.or(Some(super::FAILED)),
+                None => self.code = self.code.or(Some(FAILED)),
             }
             return ControlFlow::Break(());
         }

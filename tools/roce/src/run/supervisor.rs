@@ -20,6 +20,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 
 use super::child::{self, Limits};
+use super::exit_code::FAILED;
 use super::signals::Signals;
 use super::{Options, placeholder};
 use crate::error::{CliError, Result};
@@ -34,7 +35,7 @@ pub(crate) fn start(options: &Options) -> Result {
     let signals = Signals::block()?;
     let supervisor = match spawn(Isolation::Namespace)? {
         Some(supervisor) => supervisor,
-        None => spawn(Isolation::Subreaper)?.ok_or(CliError::Reported(super::FAILED))?,
+        None => spawn(Isolation::Subreaper)?.ok_or(CliError::Reported(FAILED))?,
     };
     let (process, _socket) = supervisor;
     let end = child::follow(pid_of(&process), &signals, Limits::None, None)?;
@@ -99,7 +100,7 @@ pub(crate) fn become_one(starter: u32) -> Result {
     if process::id() == 1 {
         show_processes().map_err(|error| {
             tracing::info!(%error, "/proc cannot show the PID namespace of the ranks");
-            CliError::Reported(super::FAILED)
+            CliError::Reported(FAILED)
         })?;
         spread_numbers(starter);
     } else {

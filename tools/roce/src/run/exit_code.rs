@@ -1,0 +1,20 @@
+//! The exit codes of a run that are none of its program.
+
+use crate::error::CliError;
+
+/// Exit code of a command that could not run its program, as env(1) has it.
+pub(super) const FAILED: u8 = 125;
+
+/// Exit code of a run whose time is over, as timeout(1) has it.
+pub(super) const TIMED_OUT: u8 = 124;
+
+/// Prints the reason why a program was not run, and returns the exit code: 1 could be the program's.
+pub(super) fn not_run(error: CliError) -> CliError {
+    match error {
+        CliError::Message(text) => {
+            eprintln!("roce: {text}");
+            CliError::Reported(FAILED)
+        }
+        reported => reported,
+    }
+}
