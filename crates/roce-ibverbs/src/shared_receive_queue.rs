@@ -63,6 +63,8 @@ pub(crate) fn make(
     if attributes.max_wr == 0 {
         return Err(EINVAL);
     }
+    // As with rxe and mlx5, whose requests have room for one in any case.
+    attributes.max_sge = attributes.max_sge.max(1);
     let inner = pd.inner();
     let srq = inner.pd.create_srq(attributes.max_wr, attributes.max_sge);
     let srq = srq.map_err(|error| errno::of(&error))?;

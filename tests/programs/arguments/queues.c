@@ -127,7 +127,7 @@ void shared_receive_queues(void)
 	CHECK_NULL(ibv_create_srq(endpoint.pd, &attributes), EINVAL);
 	attributes.attr = (struct ibv_srq_attr){.max_wr = UINT32_MAX, .max_sge = UINT32_MAX};
 	CHECK_NULL(ibv_create_srq(endpoint.pd, &attributes), EINVAL);
-	attributes.attr = (struct ibv_srq_attr){.max_wr = 4, .max_sge = 1};
+	attributes.attr = (struct ibv_srq_attr){.max_wr = 4, .max_sge = 0};
 	struct ibv_srq *srq = ibv_create_srq(endpoint.pd, &attributes);
 	CHECK(srq);
 	CHECK(attributes.attr.max_wr >= 4 && attributes.attr.max_sge >= 1);
