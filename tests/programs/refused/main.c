@@ -141,6 +141,17 @@ static void check_numbers(const char *own)
 	CHECK_EQ(init_attributes(id), 0);
 	CHECK_EQ(set_flag(id, RDMA_OPTION_ID_AFONLY, 0), 0);
 	CHECK_EQ(rdma_destroy_id(id), 0);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), 0);
+	CHECK_MINUS_ONE(rdma_bind_addr(id, (struct sockaddr *)&any_port), EINVAL);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -EINVAL);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	struct sockaddr_in loopback = address_of("127.0.0.1", 0);
+	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&loopback), 0);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -ENODEV);
+	CHECK_EQ(rdma_destroy_id(id), 0);
 
 	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);
@@ -150,6 +161,10 @@ static void check_numbers(const char *own)
 	CHECK_EQ(set_flag(id, RDMA_OPTION_ID_REUSEADDR, 1), 0);
 	CHECK_MINUS_ONE(set_flag(id, RDMA_OPTION_ID_REUSEADDR, 0), EINVAL);
 	CHECK_MINUS_ONE(set_flag(id, RDMA_OPTION_ID_AFONLY, 0), EINVAL);
+	struct ibv_qp_attr early = {.qp_state = IBV_QPS_RTR};
+	int mask;
+	CHECK_EQ(rdma_init_qp_attr(id, &early, &mask), 0);
+	CHECK_EQ(mask, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	CHECK_EQ(rdma_resolve_route(id, 5000), 0);
 	expect(channel, POLL, -1, RDMA_CM_EVENT_ROUTE_RESOLVED);
 	CHECK_MINUS_ONE(rdma_disconnect(id), EINVAL);

@@ -86,7 +86,12 @@ pub(super) fn carry_out(
         }
         Command::Accept { id, parameters: None, .. } => find(id)?.establish().map_err(failed),
         Command::Accept { id, uid, parameters: Some(parameters), .. } => {
-            find(id)?.accept(&connection(&parameters)?).map_err(failed)?;
+            let (it, asked) = (find(id)?, connection(&parameters)?);
+            if let Err(error) = it.accept(&asked) {
+                // As with the kernel the peer is told, where it waits for an answer.
+                let _nothing = it.reject(RejectReason::CONSUMER, &[]);
+                return Err(failed(error));
+            }
             // Events of the identifier wait for it until now.
             process.state().ids.find_mut(id, channel.cookie)?.uid = uid;
             Ok(())

@@ -186,7 +186,8 @@ pub(super) fn attributes(id: &Id, state: u32) -> Result<ib_uverbs_qp_attr, c_int
             it.port_num = 1;
             mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
         }
-        IBV_QPS_INIT => {
+        // Before there is a connection every state has what INIT has.
+        state if state == IBV_QPS_INIT || !id.has_connection() => {
             let asked = id.init_attributes().map_err(failed)?;
             let flags = [
                 (asked.remote_write, IBV_ACCESS_REMOTE_WRITE),

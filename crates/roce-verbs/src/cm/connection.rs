@@ -192,6 +192,11 @@ impl Id {
         device.with_agent(|agent, _, _| Ok(agent.init_attributes(id)?))
     }
 
+    /// Returns true once this end or the peer has asked for the connection.
+    pub fn has_connection(&self) -> bool {
+        self.0.is_current() && self.0.state().phase.id().is_some()
+    }
+
     /// Returns the attributes for RTR of the connection's queue pair.
     ///
     /// # Errors

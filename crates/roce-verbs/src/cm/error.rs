@@ -80,6 +80,9 @@ pub enum Error {
         /// The group.
         group: std::net::IpAddr,
     },
+    /// Ports of IPoIB are on InfiniBand alone.
+    #[error("no device of RoCE has ports of IPoIB; take another port space")]
+    NoIpoib,
     /// One address is IPv4, the other IPv6.
     #[error("the addresses are of two IP versions; use two of one version")]
     FamiliesDiffer,
@@ -105,7 +108,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::WrongState { .. } | Self::Destroyed | Self::FamiliesDiffer => libc::EINVAL,
-            Self::OutOfRange { .. } | Self::NotAGroup { .. } => libc::EINVAL,
+            Self::OutOfRange { .. } | Self::NotAGroup { .. } | Self::NoIpoib => libc::EINVAL,
             Self::TooManyGroups { .. } => libc::ENOMEM,
             Self::NotJoined { .. } => libc::EADDRNOTAVAIL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,

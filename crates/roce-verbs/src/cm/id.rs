@@ -187,6 +187,9 @@ impl Id {
         }
         let mut bound = address;
         if !address::is_any(address.ip()) {
+            if self.space() == PortSpace::IPOIB {
+                return Err(Error::NoIpoib);
+            }
             state.device = Some(self.0.open(&address::place_of(address)?)?);
         }
         if !state.reuses_address || address.port() == 0 {
@@ -231,6 +234,11 @@ impl Id {
         let device = self.0.open(&ends.local)?;
         let port = source.map(|it| it.port()).filter(|port| *port != 0);
         let target = Arc::clone(&self.0.target);
+        if let Some(errno) = self.0.refused_resolution(source, destination) {
+            state.phase = Phase::Bound;
+            target.push(What::AddressError(errno));
+            return Ok(());
+        }
         target.set_resolution(Resolution::Pending);
         let done = move |outcome: Result<(), roce_engine::RouteError>| match outcome {
             Ok(()) => {
@@ -381,6 +389,19 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl IdHandle {
+    /// Returns the error of a resolution that the kernel's rdma_cm begins and gives up: no device of RoCE has
+    /// ports of IPoIB, or the loopback address, from which only this host is reached.
+    fn refused_resolution(&self, source: Option<SocketAddr>, to: SocketAddr) -> Option<i32> {
+        let is_from_loopback = source.is_some_and(|it| it.ip().is_loopback());
+        if self.target.space == PortSpace::IPOIB {
+            Some(libc::EINVAL)
+        } else if is_from_loopback && !address::is_any(to.ip()) {
+            Some(libc::ENODEV)
+        } else {
+            None
+        }
+    }
+
     /// Returns true in the process that made the identifier.
     pub(super) fn is_current(&self) -> bool {
         self.generation.is_current()
