@@ -223,6 +223,8 @@ static void modify_qp(void)
 	if (chance(40))
 		spoil(&attributes);
 	arg("mask=%#x", mask);
+	if (mask & IBV_QP_CUR_STATE)
+		arg("knows-state");
 	if (pair->peer < 0)
 		pair->peer = peer;
 	change(pair, &attributes, mask);

@@ -176,6 +176,8 @@ static void fill_send(struct posting *posting, int index)
 		arg("unfit");
 	if (is_atomic && first.length * pieces != 8)
 		arg("not-8");
+	if (flags & IBV_SEND_IP_CSUM)
+		arg("checksum");
 	if (has_result && flags & IBV_SEND_INLINE)
 		arg("inline-result");
 	if (has_result && flags & IBV_SEND_FENCE)
