@@ -121,6 +121,11 @@ static void check_numbers(const char *own)
 	CHECK_EQ(bind_to(channel, "10.9.9.9", 0), EADDRNOTAVAIL);
 	struct rdma_cm_id *one = listen_on(channel, own, LISTENING_PORT);
 	CHECK_EQ(bind_to(channel, own, LISTENING_PORT), EADDRINUSE);
+	struct sockaddr_in in_use = address_of(own, LISTENING_PORT);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	CHECK_MINUS_ONE(rdma_bind_addr(id, (struct sockaddr *)&in_use), EADDRINUSE);
+	CHECK_MINUS_ONE(init_attributes(id), EINVAL);
+	CHECK_EQ(rdma_destroy_id(id), 0);
 	CHECK_EQ(bind_to(channel, "0.0.0.0", LISTENING_PORT), EADDRNOTAVAIL);
 	CHECK_EQ(rdma_get_peer_addr(one)->sa_family, AF_INET);
 	CHECK_EQ(rdma_get_dst_port(one), 0);

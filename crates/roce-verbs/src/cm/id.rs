@@ -185,12 +185,12 @@ impl Id {
         if state.phase != Phase::Idle {
             return Err(Error::WrongState { call: "bind" });
         }
-        let mut bound = address;
+        let (mut bound, mut device) = (address, None);
         if !address::is_any(address.ip()) {
             if self.space() == PortSpace::IPOIB {
                 return Err(Error::NoIpoib);
             }
-            state.device = Some(self.0.open(&address::place_of(address)?)?);
+            device = Some(self.0.open(&address::place_of(address)?)?);
         }
         if !state.reuses_address || address.port() == 0 {
             let claim = PortClaim::new(self.space(), address, state.is_v6_only)?;
@@ -203,7 +203,7 @@ impl Id {
             // is lost for 6 s if they are not open. `listen` reports what is wrong.
             state.ready = self.0.open_all(address.ip()).unwrap_or_default();
         }
-        (state.local, state.phase) = (Some(bound), Phase::Bound);
+        (state.local, state.device, state.phase) = (Some(bound), device, Phase::Bound);
         Ok(())
     }
 
@@ -230,6 +230,11 @@ impl Id {
             _ => return Err(Error::WrongState { call: "resolve_addr" }),
         };
         let source = if is_bound { state.local } else { source };
+        // The kernel binds to a source before it resolves.
+        let is_ipoib = self.space() == PortSpace::IPOIB;
+        if is_ipoib && source.is_some_and(|it| !address::is_any(it.ip())) {
+            return Err(Error::NoIpoib);
+        }
         let ends = address::ends_to(source, destination)?;
         let device = self.0.open(&ends.local)?;
         let port = source.map(|it| it.port()).filter(|port| *port != 0);
