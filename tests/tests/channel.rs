@@ -87,6 +87,15 @@ fn calls_of_rdma_cm_that_are_refused_have_the_error_numbers_of_the_kernel() {
     assert!(numbers(&program, &cable.left, &["numbers", "10.1.0.1"]).is_empty());
 }
 
+/// The identifier of a connection becomes known to the program's library while it accepts, and the peer may have
+/// answered by then.
+#[tier1("librdmacm-dev")]
+fn a_thread_that_waits_for_events_beside_one_that_accepts_has_them_all() {
+    let program = VerbsProgram::linked_with("accepts", "accepts", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["10.1.0.1", "100"]).is_empty());
+}
+
 /// Interfaces of a host with many.
 const INTERFACES: usize = 122;
 

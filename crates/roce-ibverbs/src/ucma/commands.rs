@@ -86,14 +86,16 @@ pub(super) fn carry_out(
         }
         Command::Accept { id, parameters: None, .. } => find(id)?.establish().map_err(failed),
         Command::Accept { id, uid, parameters: Some(parameters), .. } => {
-            let (it, asked) = (find(id)?, connection(&parameters)?);
-            if let Err(error) = it.accept(&asked) {
+            let parameters = connection(&parameters)?;
+            // Until both are done no event is fetched: what the peer answers belongs to the `uid`.
+            let mut state = process.state();
+            let identifier = state.ids.find_mut(id, channel.cookie)?;
+            if let Err(error) = identifier.id.accept(&parameters) {
                 // As with the kernel the peer is told, where it waits for an answer.
-                let _nothing = it.reject(RejectReason::CONSUMER, &[]);
+                let _nothing = identifier.id.reject(RejectReason::CONSUMER, &[]);
                 return Err(failed(error));
             }
-            // Events of the identifier wait for it until now.
-            process.state().ids.find_mut(id, channel.cookie)?.uid = uid;
+            identifier.uid = uid;
             Ok(())
         }
         Command::Reject { id, reason, private_data } => {
