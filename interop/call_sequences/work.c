@@ -194,6 +194,8 @@ static void fill_send(struct posting *posting, int index)
 		wr->wr.ud.remote_qpn = chance(90) ? t.pairs[peer].qp->qp_num : ONE_OF(0, 1, 0xffffff, 0xfffffe);
 		wr->wr.ud.remote_qkey = qkey;
 		arg("ah=%s to=%s qkey=%#x", index_name('a', handle), named('Q', wr->wr.ud.remote_qpn), qkey);
+		if (handle >= 0 && t.handles[handle]->pd != pair->qp->pd)
+			arg("other-domain");
 		if (wr->wr.ud.remote_qpn == pair->qp->qp_num)
 			arg("to-self");
 		if (first.length * pieces > 4096) /* the MTU of the port */
