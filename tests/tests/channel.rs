@@ -93,7 +93,7 @@ fn calls_of_rdma_cm_that_are_refused_have_the_error_numbers_of_the_kernel() {
 fn a_thread_that_waits_for_events_beside_one_that_accepts_has_them_all() {
     let program = VerbsProgram::linked_with("accepts", "accepts", &["-lrdmacm"]);
     let cable = Cable::with_mtu(1500);
-    assert!(numbers(&program, &cable.left, &["10.1.0.1", "100"]).is_empty());
+    assert!(numbers(&program, &cable.left, &["10.1.0.1", "30"]).is_empty());
 }
 
 /// Interfaces of a host with many.
