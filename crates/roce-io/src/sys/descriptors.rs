@@ -6,7 +6,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
     ptr,
-    sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
 /// A place in the table.
@@ -17,7 +17,7 @@ struct Slot {
     below: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
-    label: AtomicU64,
+    is_marked: AtomicBool,
 }
 
 /// Places of the first part of the table; each further part has twice as many.
@@ -38,6 +38,7 @@ pub(crate) struct Entry(u32);
 impl Entry {
     /// Enters a descriptor.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        mark(fd.as_raw_fd());
         let identity = Identity::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         let place = match pop() {
             Some(place) => place,
@@ -47,7 +48,7 @@ impl Entry {
         if let Some(slot) = slot(place) {
             slot.device.store(identity.device, Ordering::Relaxed);
             slot.inode.store(identity.inode, Ordering::Relaxed);
-            slot.label.store(identity.label, Ordering::Relaxed);
+            slot.is_marked.store(identity.is_marked, Ordering::Relaxed);
             slot.number.store(fd.as_raw_fd() + 1, Ordering::Release);
         }
         Ok(entry)
@@ -88,7 +89,7 @@ impl Slot {
         let entered = Identity {
             device: self.device.load(Ordering::Relaxed),
             inode: self.inode.load(Ordering::Relaxed),
-            label: self.label.load(Ordering::Relaxed),
+            is_marked: self.is_marked.load(Ordering::Relaxed),
         };
         Identity::of(number)?.is_that_of(&entered).then_some(number)
     }
@@ -167,8 +168,8 @@ fn changed(word: u64, top: u32) -> u64 {
 struct Identity {
     device: u64,
     inode: u64,
-    /// What the kernel says of a file without an inode of its own, as an eventfd; 0: nothing.
-    label: u64,
+    /// It has the [`MARK`].
+    is_marked: bool,
 }
 
 impl Identity {
@@ -180,62 +181,40 @@ impl Identity {
         }
         // SAFETY: the call has succeeded.
         let status = unsafe { status.assume_init() };
-        let label = if status.st_mode & libc::S_IFMT == 0 { label_of(number) } else { 0 };
-        Some(Self { device: status.st_dev, inode: status.st_ino, label })
+        // SAFETY: returns a number.
+        let is_marked = unsafe { libc::fcntl(number, F_GETSIG) } == MARK;
+        Some(Self { device: status.st_dev, inode: status.st_ino, is_marked })
     }
 
-    fn is_that_of(&self, other: &Self) -> bool {
-        let labels = [self.label, other.label];
-        // One may not be known, as where a process may have no further descriptor.
-        (self.device, self.inode) == (other.device, other.inode)
-            && (labels[0] == labels[1] || labels.contains(&0))
+    fn is_that_of(&self, entered: &Self) -> bool {
+        // The kernel may refuse marks.
+        (self.device, self.inode) == (entered.device, entered.inode)
+            && (self.is_marked || !entered.is_marked)
     }
 }
 
-/// Returns a number for the lines of `/proc/thread-self/fdinfo` that tell files of one kind apart. In a child
-/// after a fork it makes system calls alone.
-fn label_of(number: RawFd) -> u64 {
-    let mut path = [0_u8; 48];
-    let prefix = b"/proc/thread-self/fdinfo/";
-    path[..prefix.len()].copy_from_slice(prefix);
-    let mut rest = number.unsigned_abs();
-    let digits = rest.checked_ilog10().map_or(1, |it| it as usize + 1);
-    for at in (0..digits).rev() {
-        path[prefix.len() + at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let mut text = [0_u8; 1024];
-    // SAFETY: the path ends with a zero, and the kernel writes no more bytes than there is room for. System
-    // calls, since other libraries replace functions for files.
-    let len = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
-        if file < 0 {
-            return 0;
+/// A signal that the kernel would send for a descriptor on which a program had asked for signals (`O_ASYNC`). Nothing
+/// asks for them here, and other files have 0. Eventfds and the like have no inode of their own, and the kernel
+/// gives their numbers to the next ones; a file may be opened twice.
+const MARK: libc::c_int = 64;
+/// Of `asm-generic/fcntl.h`.
+const F_SETSIG: libc::c_int = 10;
+const F_GETSIG: libc::c_int = 11;
+
+/// Marks a file, unless that is a socket or a pipe: these have inodes of their own, and a program that has one of
+/// them may ask for signals.
+fn mark(number: RawFd) {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one `stat`, which is read if the call has succeeded; the other call passes numbers.
+    unsafe {
+        if libc::fstat(number, status.as_mut_ptr()) == 0
+            && ![libc::S_IFSOCK, libc::S_IFIFO]
+                .contains(&(status.assume_init().st_mode & libc::S_IFMT))
+        {
+            libc::fcntl(number, F_SETSIG, MARK);
         }
-        let len = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
-        libc::syscall(libc::SYS_close, file);
-        len
-    };
-    label_in(&text[..usize::try_from(len).unwrap_or(0).min(text.len())])
+    }
 }
-
-/// Returns a number for the lines that name the object; 0 if none does.
-fn label_in(text: &[u8]) -> u64 {
-    let is_name = |line: &&[u8]| {
-        let key = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        NAMES.contains(&key)
-    };
-    text.split(|byte| *byte == b'\n').filter(is_name).fold(0, |label, line| {
-        // FNV-1a.
-        line.iter().fold(label ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
-    })
-}
-
-/// What the kernel calls the numbers of eventfds and of the objects of BPF.
-const NAMES: [&[u8]; 4] = [b"eventfd-id", b"map_id", b"prog_id", b"link_id"];
 
 #[cfg(test)]
 mod tests {
@@ -270,14 +249,5 @@ mod tests {
         let used = USED.load(Ordering::Relaxed) - before;
         // Other tests use some, too.
         assert!(used < THREADS * PAIRS, "{used} places of {} descriptors", THREADS * PAIRS * 2);
-    }
-
-    #[test]
-    fn eventfds_are_told_apart_by_their_numbers_and_not_by_their_counts() {
-        let label = |text: &str| label_in(text.as_bytes());
-        let one = label("pos:\t0\nflags:\t02\neventfd-count:   0\neventfd-id: 7\n");
-        assert_eq!(one, label("pos:\t0\nflags:\t04002\neventfd-count:   9\neventfd-id: 7\n"));
-        assert_ne!(one, label("pos:\t0\nflags:\t02\neventfd-count:   0\neventfd-id: 8\n"));
-        assert_eq!(label("pos:\t0\nmnt_id:\t15\n"), 0);
     }
 }

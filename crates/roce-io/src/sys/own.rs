@@ -17,10 +17,8 @@ use super::{descriptors::Entry, fork};
 ///
 /// When this is dropped, the descriptor is closed if it is still the same file. A program that closes all
 /// descriptors and opens files of its own keeps these, and so does a child that drops objects of its parent.
-/// Files are told apart by device and inode, and eventfds and objects of BPF by identifiers of the kernel's. So two
-/// kinds of a program's descriptors are taken for this one, once they have its number, and are closed: another
-/// opening of the same path; and, instead of an epoll descriptor, an eventfd or an object of BPF, one that has no
-/// such identifier (epoll, signalfd, timerfd).
+/// Files are told apart by device and inode and, but for sockets and pipes, by a mark: the signal of `F_SETSIG`,
+/// which nothing sends.
 ///
 /// ```
 /// use std::net::UdpSocket;
@@ -121,7 +119,7 @@ mod tests {
         io::Read,
         net::UdpSocket,
         os::{
-            fd::{IntoRawFd, OwnedFd},
+            fd::{FromRawFd, IntoRawFd, OwnedFd},
             unix::net::UnixStream,
         },
         time::Duration,
@@ -232,6 +230,40 @@ mod tests {
                 own.is_open() && is_open(own.as_raw_fd()) && !parents.is_open()
             });
             assert!(is_right, "bare clone: {is_bare}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_program_at_the_number_of_a_closed_descriptor_is_not_taken_for_that() {
+        type Make = fn() -> RawFd;
+        // SAFETY: new descriptors.
+        let kinds: [(&str, Make); 4] = unsafe {
+            [
+                ("eventfd", || libc::eventfd(0, libc::EFD_CLOEXEC)),
+                ("epoll", || libc::epoll_create1(libc::EPOLL_CLOEXEC)),
+                ("file", || libc::open(c"/dev/null".as_ptr(), libc::O_CLOEXEC)),
+                ("socket", || libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)),
+            ]
+        };
+        for (kind, make) in kinds {
+            let is_right = is_right_in_child(false, || {
+                // SAFETY: a new descriptor, which nothing else owns.
+                let wrap = |number| Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(number) });
+                let Ok(own) = Own::make(|| wrap(make())) else { return false };
+                let (number, was_open) = (own.as_raw_fd(), own.is_open());
+                // First closed, so that the kernel may number the program's eventfd as the one before. SAFETY: the
+                // owner finds that it has none.
+                let of_program = unsafe {
+                    libc::close(number);
+                    make()
+                };
+                // SAFETY: no descriptor has this number, or it is the same.
+                let is_there = unsafe { libc::dup2(of_program, number) == number };
+                let is_told_apart = !own.is_open();
+                drop(own);
+                was_open && is_there && is_told_apart && is_open(number)
+            });
+            assert!(is_right, "{kind}");
         }
     }
 }
