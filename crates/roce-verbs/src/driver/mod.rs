@@ -332,7 +332,9 @@ impl Driver {
             std::thread::yield_now();
         }
         // Threads of the program that sleep until an event comes drive the device from now on.
-        let _written = nix::unistd::write(&common.thread_ended, &1_u64.to_ne_bytes());
+        if common.thread_ended.is_open() {
+            let _written = nix::unistd::write(&common.thread_ended, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Finds the next hop of a path and enters the path into the table, with one user. Waits for

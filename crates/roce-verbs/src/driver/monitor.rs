@@ -26,7 +26,7 @@ use roce_wire::OuterHeaders;
 
 use super::awaited_port::AwaitedPort;
 use super::shards::{EngineOpener, Shards};
-use super::sleep::sleep;
+use super::sleep::{is_closed, sleep};
 use crate::background_thread::set_up_background_thread;
 use crate::cm::Strays;
 use crate::error::Error;
@@ -311,6 +311,11 @@ impl Drop for Monitor {
 impl Worker {
     fn run(mut self) {
         loop {
+            // The program may have closed it while this thread was busy.
+            if !self.wake.is_open() {
+                std::mem::forget(self);
+                return;
+            }
             let _read = self.wake.read();
             loop {
                 match self.inbox.try_recv() {
@@ -359,20 +364,29 @@ impl Worker {
             self.store_outcomes();
             self.expire();
             self.awaited_port.run(self.shards.common.now(), self.shards.common.port.name());
-            self.sleep_until_event();
+            match self.sleep_until_event() {
+                Err(error) if is_closed(&error) => {
+                    // Nor are they closed: see `is_closed`.
+                    std::mem::forget(self);
+                    return;
+                }
+                Err(error) => tracing::error!(%error, "the monitor thread cannot sleep"),
+                Ok(()) => {}
+            }
         }
     }
 
     /// Sleeps until a notification or a request arrives, or a timer expires.
-    fn sleep_until_event(&self) {
+    ///
+    /// # Errors
+    /// Those of [`sleep`].
+    fn sleep_until_event(&self) -> Result<(), Error> {
         let refresh = self.changes.any().then_some(self.next_refresh);
         let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
         let timers = [refresh, self.resolver.poll_timeout(), expiry, self.awaited_port.next_look()];
         let at = timers.into_iter().flatten().min();
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
-        if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {
-            tracing::error!(%error, "the monitor thread cannot sleep");
-        }
+        sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit).map(drop)
     }
 
     fn resolve(&mut self, request: Resolution) {

@@ -45,6 +45,11 @@ impl ThreadSleep {
         self.state.store(nanos | u64::from(watches_devices), Ordering::SeqCst);
     }
 
+    /// Notes that the driver thread has ended, so that nothing wakes it.
+    pub(super) fn leave(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+    }
+
     /// Notes that the driver thread is awake.
     pub(super) fn end(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
@@ -80,15 +85,31 @@ impl AsFd for ThreadSleep {
     }
 }
 
+/// Returns true for the error of a sleep on descriptors that the program has closed. Their numbers may be those
+/// of files of its own by now: a thread that reads from them would take what is the program's.
+pub(super) fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::System(error) if error.raw_os_error() == Some(libc::EBADF))
+}
+
 /// Sleeps until a descriptor is readable or the time is over, and returns which are readable.
+///
+/// # Errors
+/// The kernel's; `EBADF` if a descriptor is closed.
 pub(super) fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<Vec<bool>, Error> {
     let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     let timeout = limit.map(|it| nix::sys::time::TimeSpec::from_duration(it.min(MAX_SLEEP)));
     match nix::poll::ppoll(&mut set, timeout, None) {
+        Ok(_) if set.iter().any(has_no_file) => {
+            Err(io::Error::from_raw_os_error(libc::EBADF).into())
+        }
         Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
         Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
         Err(errno) => Err(io::Error::from(errno).into()),
     }
+}
+
+fn has_no_file(entry: &PollFd<'_>) -> bool {
+    entry.revents().is_some_and(|found| found.contains(PollFlags::POLLNVAL))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use roce_transport::Instant;
 
 use super::driven_engine::EngineGuard;
 use super::shard::Shard;
-use super::sleep::sleep;
+use super::sleep::{is_closed, sleep};
 use crate::background_thread::set_up_background_thread;
 use crate::error::Error;
 use crate::thread_placement::{self, ThreadPlacement};
@@ -179,8 +179,15 @@ impl Shard {
     fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if !is_over && !self.common.stopping.load(Ordering::SeqCst) {
             let fds: Vec<_> = fds.iter().copied().chain([self.sleep().as_fd()]).collect();
-            if let Err(error) = sleep(&fds, limit) {
-                tracing::error!(%error, "the driver thread cannot sleep");
+            match sleep(&fds, limit) {
+                Err(error) if is_closed(&error) => {
+                    // All threads of the device end, and touch its descriptors no more.
+                    self.common.stopping.store(true, Ordering::SeqCst);
+                    self.sleep().leave();
+                    return;
+                }
+                Err(error) => tracing::error!(%error, "the driver thread cannot sleep"),
+                Ok(_) => {}
             }
         }
         self.sleep().end();
