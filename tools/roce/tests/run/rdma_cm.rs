@@ -8,9 +8,9 @@ use super::{Outcome, output_of, roce_run};
 const PING: &str =
     "a={peer?}; if [ -z $a ]; then exec rping -s -C 3; fi; exec rping -c -a $a -V -v -C 3";
 
-/// Runs a program, and twice more at most where it fails by itself, as these words show.
+/// Runs a program, and again where it fails by itself, as these words show: beside other load three times in a row.
 fn output_beyond(own_failure: &str, line: &[&str]) -> Outcome<String> {
-    for _ in 0..2 {
+    for _ in 0..7 {
         match output_of(line) {
             Err(error) if error.to_string().contains(own_failure) => {}
             output => return output,
