@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP, MAX_BLOCK, Wait};
 
 use super::shard::Shard;
-use super::sleep::sleep;
+use super::sleep::{is_closed, sleep};
 use crate::thread_wait;
 
 thread_local! {
@@ -60,8 +60,12 @@ impl Shard {
         }
         let fds: Vec<_> =
             shards.iter().flat_map(|shard| shard.device_fds()).map(AsFd::as_fd).collect();
-        if let Err(error) = sleep(&fds, Some(limit)) {
-            tracing::error!(%error, "a polling thread cannot block");
+        match sleep(&fds, Some(limit)) {
+            // What the program has closed it does not wait for.
+            Err(error) if !is_closed(&error) => {
+                tracing::error!(%error, "a polling thread cannot block");
+            }
+            _ => {}
         }
         thread_wait::with_current(|policy| policy.on_blocked(thread_wait::now()));
     }
