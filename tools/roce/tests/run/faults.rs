@@ -258,9 +258,9 @@ fn the_report_of_scripted_faults_comes_however_a_run_ends() -> Outcome {
     let endless = format!("{program} 5 exit; exec sleep 60");
     let killed = format!("{program} 5 exit; kill -KILL $$");
     for (place, script, code) in [
-        (&["--timeout", "1"][..], &endless, 124),
-        (&["--local", "1", "--timeout", "1"], &endless, 124),
-        (&["--local", "3", "--timeout", "1"], &endless, 124),
+        (&["--timeout", "3"][..], &endless, 124),
+        (&["--local", "1", "--timeout", "3"], &endless, 124),
+        (&["--local", "3", "--timeout", "3"], &endless, 124),
         (&["--local", "1"], &killed, 128 + 9),
         (&["--local", "3"], &killed, 128 + 9),
     ] {
@@ -275,7 +275,7 @@ fn the_report_of_scripted_faults_comes_however_a_run_ends() -> Outcome {
         let errors = String::from_utf8(output.stderr)?;
         assert_eq!(output.status.code(), Some(code), "{place:?}: {errors}");
         assert!(errors.contains("fault 1, drop request 1: happened"), "{place:?}: {errors}");
-        assert!(code != 124 || errors.contains("stopped after 1s (--timeout)"), "{errors}");
+        assert!(code != 124 || errors.contains("stopped after 3s (--timeout)"), "{errors}");
     }
     Ok(())
 }
