@@ -45,6 +45,11 @@ fn a_program_that_closes_all_descriptors_keeps_those_that_it_opens_then() {
 }
 
 #[tier1("librdmacm-dev")]
+fn a_program_that_closes_all_descriptors_of_a_device_gets_an_error_for_a_path() {
+    run_forks(BACKENDS, &["path-when-closed"]);
+}
+
+#[tier1("librdmacm-dev")]
 fn a_process_of_one_thread_has_no_other_when_its_devices_are_closed() {
     run_forks(BACKENDS, &["one-thread"]);
 }

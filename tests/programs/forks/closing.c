@@ -55,6 +55,20 @@ void closed_while_open(void)
 	check_own();
 }
 
+/* Nothing can tell the thread that would ask the kernel for the path. */
+void path_when_closed(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 4096, 8);
+	struct ibv_qp *qp = make_qp(&endpoint, 1);
+	union ibv_gid other = endpoint.gid;
+	other.raw[15] ^= 2;
+	CHECK_EQ(to_init(qp), 0);
+	close_everything();
+	open_own();
+	CHECK(to_rtr(qp, &endpoint, &other, 17) != 0);
+}
+
 /* A process of one thread is one again when it has closed its devices, and may have a user namespace. */
 void one_thread(void)
 {

@@ -49,6 +49,7 @@ void close_own(void);
 void own_device(void);
 void closed_descriptors(void);
 void closed_while_open(void);
+void path_when_closed(void);
 void one_thread(void);
 void locked_memory(void);
 void stray(void);

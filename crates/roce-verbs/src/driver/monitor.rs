@@ -282,8 +282,12 @@ impl Monitor {
         let _done = answer.recv();
     }
 
-    /// Sends a request. If the thread has panicked, its reply fails.
+    /// Sends a request. If the thread has ended, or sleeps and the program has closed what wakes it, its reply
+    /// fails.
     fn send(&self, request: Request) {
+        if !self.wake.is_open() {
+            return;
+        }
         let _sent = self.inbox.as_ref().map(|inbox| inbox.send(request));
         let _written = self.wake.write(1);
     }
@@ -313,7 +317,6 @@ impl Worker {
         loop {
             // The program may have closed it while this thread was busy.
             if !self.wake.is_open() {
-                std::mem::forget(self);
                 return;
             }
             let _read = self.wake.read();
@@ -365,11 +368,8 @@ impl Worker {
             self.expire();
             self.awaited_port.run(self.shards.common.now(), self.shards.common.port.name());
             match self.sleep_until_event() {
-                Err(error) if is_closed(&error) => {
-                    // Nor are they closed: see `is_closed`.
-                    std::mem::forget(self);
-                    return;
-                }
+                // Whatever still waits for an answer has an error.
+                Err(error) if is_closed(&error) => return,
                 Err(error) => tracing::error!(%error, "the monitor thread cannot sleep"),
                 Ok(()) => {}
             }
