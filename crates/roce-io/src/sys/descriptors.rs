@@ -174,13 +174,7 @@ struct Identity {
 
 impl Identity {
     fn of(number: RawFd) -> Option<Self> {
-        let mut status = MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: the kernel writes one `stat`.
-        if unsafe { libc::fstat(number, status.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: the call has succeeded.
-        let status = unsafe { status.assume_init() };
+        let status = status_of(number)?;
         // SAFETY: returns a number.
         let is_marked = unsafe { libc::fcntl(number, F_GETSIG) } == MARK;
         Some(Self { device: status.st_dev, inode: status.st_ino, is_marked })
@@ -204,16 +198,17 @@ const F_GETSIG: libc::c_int = 11;
 /// Marks a file, unless that is a socket or a pipe: these have inodes of their own, and a program that has one of
 /// them may ask for signals.
 fn mark(number: RawFd) {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel writes one `stat`, which is read if the call has succeeded; the other call passes numbers.
-    unsafe {
-        if libc::fstat(number, status.as_mut_ptr()) == 0
-            && ![libc::S_IFSOCK, libc::S_IFIFO]
-                .contains(&(status.assume_init().st_mode & libc::S_IFMT))
-        {
-            libc::fcntl(number, F_SETSIG, MARK);
-        }
+    let kind = status_of(number).map(|status| status.st_mode & libc::S_IFMT);
+    if kind.is_some_and(|kind| ![libc::S_IFSOCK, libc::S_IFIFO].contains(&kind)) {
+        // SAFETY: passes numbers.
+        unsafe { libc::fcntl(number, F_SETSIG, MARK) };
     }
+}
+
+fn status_of(number: RawFd) -> Option<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one `stat`, which is read if the call has succeeded.
+    unsafe { (libc::fstat(number, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
 }
 
 #[cfg(test)]
