@@ -189,7 +189,7 @@ impl SharedReceivePlaces {
     }
 }
 
-/// Returns true if [`note_refused`] writes its line, so that there is no need to ask for the state of the queue else.
+/// Returns true if [`note_refused`] writes its line: without it the state of the queue need not be asked for.
 fn notes_refused() -> bool {
     tracing::enabled!(tracing::Level::DEBUG)
 }

@@ -73,10 +73,12 @@ static void *wait_for_events(void *argument)
 		if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			asked = event->id;
 		CHECK_EQ(rdma_ack_cm_event(event), 0);
-		CHECK_EQ(sem_post(type == RDMA_CM_EVENT_CONNECT_REQUEST ? &requested
-				  : type == RDMA_CM_EVENT_ESTABLISHED	? &established
-									: &disconnected),
-			 0);
+		if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
+			CHECK_EQ(sem_post(&requested), 0);
+		if (type == RDMA_CM_EVENT_ESTABLISHED)
+			CHECK_EQ(sem_post(&established), 0);
+		if (type == RDMA_CM_EVENT_DISCONNECTED)
+			CHECK_EQ(sem_post(&disconnected), 0);
 	}
 	return NULL;
 }
