@@ -320,6 +320,18 @@ impl Worker {
                 return;
             }
             let _read = self.wake.read();
+            // Before the requests: what answers them is then no older than they are.
+            self.changes.merge(self.socket.read(self.shards.common.port.index()));
+            let now = self.shards.common.now();
+            let neighbours = std::mem::take(&mut self.changes.neighbours);
+            if !neighbours.is_empty() {
+                let Self { resolver, kernel, outcomes, .. } = &mut self;
+                resolver.on_neighbours(&neighbours, now, kernel, outcomes);
+            }
+            if self.changes.any() && self.next_refresh <= now {
+                let pause = if self.refresh(now) { REFRESH_INTERVAL } else { ERROR_INTERVAL };
+                self.next_refresh = self.shards.common.now() + pause;
+            }
             loop {
                 match self.inbox.try_recv() {
                     Ok(Request::Resolve(request)) => self.resolve(*request),
@@ -347,17 +359,6 @@ impl Worker {
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return,
                 }
-            }
-            self.changes.merge(self.socket.read(self.shards.common.port.index()));
-            let now = self.shards.common.now();
-            let neighbours = std::mem::take(&mut self.changes.neighbours);
-            if !neighbours.is_empty() {
-                let Self { resolver, kernel, outcomes, .. } = &mut self;
-                resolver.on_neighbours(&neighbours, now, kernel, outcomes);
-            }
-            if self.changes.any() && self.next_refresh <= now {
-                let pause = if self.refresh(now) { REFRESH_INTERVAL } else { ERROR_INTERVAL };
-                self.next_refresh = self.shards.common.now() + pause;
             }
             self.resolver.on_timeout(
                 self.shards.common.now(),

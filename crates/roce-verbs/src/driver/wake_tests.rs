@@ -152,10 +152,8 @@ impl Sleeping {
         let driver =
             Driver::without_threads(first, Port::of(&loopback()), device, 2, opener).unwrap();
         let this = Self(Device::context_of(Arc::new(driver)).unwrap());
-        // The monitor thread asks the kernel about the interface before its second answer.
-        for _ in 0..2 {
-            this.driver().resolve(Self::path()).unwrap();
-        }
+        // The monitor thread asks the kernel about the interface before its first answer.
+        this.driver().resolve(Self::path()).unwrap();
         this
     }
 
