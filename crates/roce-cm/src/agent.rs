@@ -23,6 +23,7 @@ use crate::parameters::{
 use crate::queue_pair_attributes::{self, InitAttributes, RtrAttributes, RtsAttributes};
 use crate::record::{Change, ConnectionRecord};
 use crate::resolution::ResolutionState;
+use crate::strays::StrayDatagram;
 use crate::tables::Tables;
 use crate::{active, ending, orphan, passive, services};
 
@@ -30,8 +31,8 @@ use crate::{active, ending, orphan, passive, services};
 ///
 /// It makes and ends connections of the device's queue pairs with datagrams of queue pair 1. It has no
 /// clock and no socket: the caller passes datagrams in, takes datagrams and [`Event`]s out, and calls
-/// [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout). `now` is the time
-/// since any fixed moment, and never goes backwards. The same calls have the same results.
+/// [`handle_timeout`](Self::handle_timeout), and [`poll_stray`](Self::poll_stray) until it returns none, at
+/// [`poll_timeout`](Self::poll_timeout). `now` is the time since any fixed moment, and never goes backwards. The same calls have the same results.
 ///
 /// Each connection and each resolution has a communication id, which is its handle. It lives until
 /// [`destroy`](Self::destroy), whatever the peer does.
@@ -100,9 +101,11 @@ impl Agent {
         let tables = &mut self.tables;
         tables.outputs.counters.received += 1;
         let disposition = match CmDatagram::decode(datagram) {
-            Ok(datagram) => match handle(tables, now, addresses, &datagram) {
+            Ok(decoded) => match handle(tables, now, addresses, &decoded) {
                 Ok(()) => Disposition::Handled,
-                Err(Disposition::Stray) => tables.pass_on(now, &datagram.message),
+                Err(Disposition::Stray) => {
+                    tables.pass_on(now, addresses, &decoded.message, datagram)
+                }
                 Err(disposition) => disposition,
             },
             Err(error) => DropReason::from(error).into(),
@@ -110,14 +113,20 @@ impl Agent {
         tables.send_held_back(now);
         match disposition {
             Disposition::Handled => {}
-            Disposition::Stray => tables.outputs.counters.stray += 1,
+            Disposition::Stray | Disposition::HeldStray => tables.outputs.counters.stray += 1,
             Disposition::Foreign => tables.outputs.counters.foreign += 1,
             Disposition::Dropped(reason) => tables.outputs.counters.count_drop(reason),
         }
         disposition
     }
 
-    /// Answers a datagram that was [`Disposition::Stray`], and that no other agent of the host takes:
+    /// Returns a datagram that was [`Disposition::HeldStray`], if its turn has come.
+    pub fn poll_stray(&mut self, now: Duration) -> Option<StrayDatagram> {
+        self.tables.strays.next_due(now)
+    }
+
+    /// Answers a datagram that was [`Disposition::Stray`] or that [`poll_stray`](Self::poll_stray) has
+    /// returned, and that no other agent of the host takes:
     /// there is no listener, or no such connection. Other datagrams are not answered.
     ///
     /// ```
@@ -157,7 +166,7 @@ impl Agent {
         self.tables.outputs.send(addresses, 0, reply);
     }
 
-    /// Notes that a datagram that was [`Disposition::Stray`] is not looked at, because too many wait.
+    /// Notes that a datagram that could be passed to [`answer_stray`](Self::answer_stray) is not looked at, because too many wait.
     pub fn drop_stray(&mut self) {
         self.tables.outputs.counters.count_drop(DropReason::Strays);
     }
@@ -187,6 +196,7 @@ impl Agent {
             tables.request_windows.next_end(),
             tables.kept_rejects.next_end(),
             tables.kept_answers.next_end(),
+            tables.strays.next_turn(),
         ];
         next.into_iter().flatten().min()
     }

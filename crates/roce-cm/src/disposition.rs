@@ -15,6 +15,9 @@ pub enum Disposition {
     /// [`MAX_STRAYS_AT_ONCE`]: crate::MAX_STRAYS_AT_ONCE
     /// [`STRAY_INTERVAL`]: crate::STRAY_INTERVAL
     Stray,
+    /// As `Stray`, but too many came before it: [`Agent::poll_stray`](crate::Agent::poll_stray) returns it
+    /// when its turn comes. At most [`MAX_STRAYS_HELD`](crate::MAX_STRAYS_HELD) wait so.
+    HeldStray,
     /// It has another prefix, and is no DREQ: it may be for another agent, and no agent answers it.
     Foreign,
     /// It had no effect.

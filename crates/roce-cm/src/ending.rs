@@ -36,7 +36,7 @@ pub(crate) fn handle_dreq(
     //# A DREQ for a connection that is unknown or in timewait is answered with DREP. (Here those of unknown
     //# connections share the limit of strays.)
     let Some((id, it)) = connection else {
-        if !tables.stray_limit.admits(now) {
+        if !tables.strays.admits(now) {
             return Err(DropReason::Strays.into());
         }
         let drep = messages::drep(transaction, dreq.remote_id, dreq.local_id);

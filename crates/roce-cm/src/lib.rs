@@ -88,7 +88,7 @@ mod request_checks;
 mod request_window;
 mod resolution;
 mod services;
-mod stray_limit;
+mod strays;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -104,8 +104,8 @@ pub use event::{ConnectRequest, ConnectResponse, Event, ServiceRequest, ServiceR
 pub use identifier::COUNTED_ID_BITS;
 pub use limits::{
     KEPT_ANSWER_TIME, KEPT_REJECT_TIME, MAX_BACKLOG, MAX_KEPT_REPLIES, MAX_REQUESTS,
-    MAX_REQUESTS_IN_FLIGHT, MAX_STRAYS_AT_ONCE, MAX_TIMEWAITS, MAX_TRANSMITS, REQUEST_FLIGHT_TIME,
-    STRAY_INTERVAL,
+    MAX_REQUESTS_IN_FLIGHT, MAX_STRAYS_AT_ONCE, MAX_STRAYS_HELD, MAX_TIMEWAITS, MAX_TRANSMITS,
+    REQUEST_FLIGHT_TIME, STRAY_INTERVAL,
 };
 pub use listener::ListenerHandle;
 pub use outputs::Transmit;
@@ -117,3 +117,4 @@ pub use queue_pair_attributes::{
     InitAttributes, ReliableRtrAttributes, ReliableRtsAttributes, RtrAttributes, RtsAttributes,
 };
 pub use record::{Change, ConnectionRecord, RECORD_LEN};
+pub use strays::StrayDatagram;

@@ -19,6 +19,8 @@ pub const REQUEST_FLIGHT_TIME: Duration = Duration::from_millis(50);
 pub const MAX_BACKLOG: u32 = 1024;
 /// Strays that an agent passes on at once, after a while without.
 pub const MAX_STRAYS_AT_ONCE: u32 = 64;
+/// Strays beyond these that wait for their turn.
+pub const MAX_STRAYS_HELD: usize = 64;
 /// Time for which an agent passes on one stray in a flood: 1000 a second.
 pub const STRAY_INTERVAL: Duration = Duration::from_millis(1);
 /// Time that the answer to a SIDR_REQ is kept after it was sent, or sent again: longer than the peer

@@ -22,7 +22,7 @@ use crate::outputs::{Bytes, Outputs};
 use crate::random::Random;
 use crate::request_window::RequestWindows;
 use crate::resolution::{Resolution, ResolutionState, ServiceKey};
-use crate::stray_limit::StrayLimit;
+use crate::strays::{Strays, Turn};
 use crate::timers::{Timers, wait_of};
 
 /// Everything that an agent knows.
@@ -53,7 +53,7 @@ pub(crate) struct Tables {
     pub(crate) forgotten: VecDeque<CommunicationId>,
     /// Connections whose record is to be written, if the owner keeps records.
     pub(crate) changed: BTreeSet<CommunicationId>,
-    pub(crate) stray_limit: StrayLimit,
+    pub(crate) strays: Strays,
     pub(crate) outputs: Outputs,
 }
 
@@ -78,7 +78,7 @@ impl Tables {
             unanswered_requests: 0,
             forgotten: VecDeque::new(),
             changed: BTreeSet::new(),
-            stray_limit: StrayLimit::default(),
+            strays: Strays::default(),
             outputs: Outputs::default(),
         }
     }
@@ -130,12 +130,19 @@ impl Tables {
     }
 
     /// Returns what becomes of a message that no connection and no listener of this agent takes.
-    pub(crate) fn pass_on(&mut self, now: Duration, message: &CmMessage) -> Disposition {
+    pub(crate) fn pass_on(
+        &mut self,
+        now: Duration,
+        addresses: DatagramAddresses,
+        message: &CmMessage,
+        datagram: &[u8],
+    ) -> Disposition {
         match message {
             CmMessage::Req(_) | CmMessage::SidrReq(_) | CmMessage::Dreq(_) => {
-                match self.stray_limit.admits(now) {
-                    true => Disposition::Stray,
-                    false => DropReason::Strays.into(),
+                match self.strays.take(now, addresses, datagram) {
+                    Turn::Now => Disposition::Stray,
+                    Turn::Later => Disposition::HeldStray,
+                    Turn::Never => DropReason::Strays.into(),
                 }
             }
             _ => Disposition::Foreign,

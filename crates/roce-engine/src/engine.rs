@@ -32,7 +32,7 @@ use roce_wire::{Qpn, Sealing};
 use self::induced_faults::{RAISED_EVENTS, inject};
 use self::link_pauses::LinkPauses;
 use self::management::{Management, ManagementParts};
-pub use self::management::{ManagementDestination, ManagementPort, StrayDatagram};
+pub use self::management::{ManagementDestination, ManagementPort};
 use self::source_ports::SourcePorts;
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;

@@ -41,9 +41,7 @@ mod window_table;
 
 pub use consumer::{CompletionFault, Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
-pub use engine::{
-    Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome, StrayDatagram,
-};
+pub use engine::{Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome};
 pub use gid_table::{GidEntry, GidTable, GidType};
 pub use kernel::Kernel;
 pub use key_hasher::KeyHasher;

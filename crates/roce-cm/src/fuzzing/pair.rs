@@ -256,6 +256,9 @@ impl Pair {
             if agent.poll_timeout().is_some_and(|at| at <= self.now) {
                 agent.handle_timeout(self.now);
             }
+            while let Some(stray) = agent.poll_stray(self.now) {
+                agent.answer_stray(stray.addresses, &stray.datagram[..]);
+            }
             self.take_events(side);
         }
         self.transmit();

@@ -77,10 +77,17 @@ impl Run<'_> {
         match self.agent.handle_datagram(self.now, addresses, &bytes) {
             Disposition::Handled => self.handled += 1,
             Disposition::Stray => self.agent.answer_stray(addresses, &bytes),
-            Disposition::Foreign => {}
+            Disposition::HeldStray | Disposition::Foreign => {}
             Disposition::Dropped(_) => assert_eq!(self.dropped(), dropped + 1),
         }
         assert!(self.take_transmits() + self.held_back() <= held_back + 2);
+    }
+
+    /// Answers the strays that have waited for their turn.
+    fn answer_held(&mut self) {
+        while let Some(stray) = self.agent.poll_stray(self.now) {
+            self.agent.answer_stray(stray.addresses, &stray.datagram[..]);
+        }
     }
 
     fn dropped(&self) -> u64 {
@@ -94,6 +101,7 @@ impl Run<'_> {
             _ => self.now + Duration::from_millis(self.script.number::<u16>().into()),
         };
         self.agent.handle_timeout(self.now);
+        self.answer_held();
         assert!(self.agent.poll_timeout().is_none_or(|next| next > self.now));
         self.take_transmits();
     }
@@ -188,6 +196,7 @@ impl Run<'_> {
         while let Some(next) = self.agent.poll_timeout() {
             self.now = next.max(self.now);
             self.agent.handle_timeout(self.now);
+            self.answer_held();
             self.take_transmits();
         }
         let expected = AgentUsage { listeners: 2, ..AgentUsage::default() };

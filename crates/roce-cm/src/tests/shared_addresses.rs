@@ -80,7 +80,9 @@ impl Shared {
                     let bytes = &transmit.datagram[..];
                     match agent.handle_datagram(NOW, arriving(&transmit), bytes) {
                         Disposition::Handled => {}
-                        Disposition::Stray | Disposition::Foreign => *strays += 1,
+                        Disposition::Stray | Disposition::HeldStray | Disposition::Foreign => {
+                            *strays += 1
+                        }
                         Disposition::Dropped(reason) => panic!("{reason:?}"),
                     }
                 }

@@ -14,7 +14,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use roce_cm::{
-    Agent, Change, DatagramAddresses, Disposition, Event, MAX_REQUESTS_IN_FLIGHT, Transmit,
+    Agent, Change, DatagramAddresses, Disposition, Event, MAX_REQUESTS_IN_FLIGHT, StrayDatagram,
+    Transmit,
 };
 use roce_io::{FrameDevice, TxFrame};
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
@@ -55,15 +56,6 @@ pub trait ManagementPort: Send {
 
     /// Asks for a path, which [`Engine::set_management_path`](crate::Engine::set_management_path) brings.
     fn resolve(&mut self, destination: ManagementDestination);
-}
-
-/// A datagram that the agent does not take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StrayDatagram {
-    /// Addresses of this host and of the peer.
-    pub addresses: DatagramAddresses,
-    /// Payload.
-    pub datagram: Box<[u8; 256]>,
 }
 
 /// What the path of a management datagram follows from.
@@ -191,14 +183,13 @@ impl Management {
     pub(super) fn run<O: Observer>(&mut self, now: Instant, parts: &mut ManagementParts<'_, O>) {
         let time = agent_time(now);
         let mut ready = Vec::new();
+        self.pass_on_strays(time);
         while let Some(datagram) = parts.endpoint.poll_management() {
             let addresses = DatagramAddresses { local: datagram.local, remote: datagram.remote };
             // The agent counts what it drops.
-            if self.agent.handle_datagram(time, addresses, &datagram.payload[..])
-                == Disposition::Stray
-                && !self.port.push_stray(StrayDatagram { addresses, datagram: datagram.payload })
-            {
-                self.agent.drop_stray();
+            let disposition = self.agent.handle_datagram(time, addresses, &datagram.payload[..]);
+            if disposition == Disposition::Stray {
+                self.pass_on(StrayDatagram { addresses, datagram: datagram.payload });
             }
             // The next request may take the place of one whose answer has no path.
             self.take_events(&mut ready);
@@ -212,6 +203,19 @@ impl Management {
         self.transmit(parts);
         self.take_events(&mut ready);
         ready.into_iter().for_each(|event| self.port.push_event(event));
+    }
+
+    /// Passes on the strays whose turn has come.
+    fn pass_on_strays(&mut self, time: Duration) {
+        while let Some(stray) = self.agent.poll_stray(time) {
+            self.pass_on(stray);
+        }
+    }
+
+    fn pass_on(&mut self, stray: StrayDatagram) {
+        if !self.port.push_stray(stray) {
+            self.agent.drop_stray();
+        }
     }
 
     /// Takes the events of the agent, and holds those that wait for a path.

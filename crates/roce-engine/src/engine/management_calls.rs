@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use roce_cm::Agent;
+use roce_cm::{Agent, StrayDatagram};
 use roce_transport::{ApiMisuse, Instant, PathHandle};
 use roce_wire::Qpn;
 
 use super::Engine;
-use super::management::{
-    Management, ManagementDestination, ManagementPort, StrayDatagram, agent_time,
-};
+use super::management::{Management, ManagementDestination, ManagementPort, agent_time};
 use crate::consumer::Consumer;
 
 impl<C: Consumer> Engine<C> {

@@ -108,6 +108,41 @@ fn a_request_without_listener_is_refused_when_the_owner_says_that_it_is_no_other
     assert_eq!(reason, RejectReason::INVALID_SERVICE_ID);
 }
 
+#[test]
+fn a_program_that_asks_again_as_soon_as_it_is_refused_is_refused_each_time_within_two_milliseconds()
+{
+    let mut hosts = pair();
+    let mut now = Instant::from_nanos(1000);
+    let remote = hosts[1].address;
+    for request in 0..1000 {
+        hosts[0].connect(now, remote, 7);
+        let asked = now;
+        let refused = loop {
+            settle(now, &mut hosts);
+            while let Some(stray) = { hosts[1].port.strays.lock().unwrap().pop_front() } {
+                hosts[1].engine.answer_stray(&stray);
+            }
+            settle(now, &mut hosts);
+            if let Some(event) = hosts[0].event() {
+                break event;
+            }
+            // Nothing repeats a request so soon: it is the end that it has come to that has work.
+            let at = hosts[1].engine.management_timeout().expect("it waits for its turn");
+            assert!(at > now && at.saturating_since(asked) < Duration::from_millis(2), "{request}");
+            now = at;
+        };
+        assert!(matches!(refused, Event::Rejected { .. }), "{refused:?}");
+        hosts[0]
+            .engine
+            .agent()
+            .unwrap()
+            .destroy(Duration::from_nanos(now.as_nanos()), refused.id())
+            .unwrap();
+        now = now + Duration::from_micros(100);
+    }
+    assert_eq!(hosts[1].counter("cm_stray_dropped"), 0);
+}
+
 //= test gsi-sent-datagrams
 #[test]
 fn what_an_engine_sends_from_queue_pair_1_is_a_datagram_of_256_bytes_to_queue_pair_1() {

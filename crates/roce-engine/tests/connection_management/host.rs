@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use roce_cm::{
     Agent, AgentConfig, ConnectParameters, ConnectionAddresses, Event, ListenParameters,
+    StrayDatagram,
 };
 use roce_engine::policy::Cause;
 use roce_engine::{
     Consumer, Engine, EngineParts, GidTable, ManagementDestination, ManagementPort, NextHop,
-    PathEntry, PlainRegion, Pushed, StrayDatagram,
+    PathEntry, PlainRegion, Pushed,
 };
 use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant};

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roce_cm::{Agent, AgentConfig, Change, Event};
+use roce_cm::{Agent, AgentConfig, Change, Event, StrayDatagram};
 use roce_engine::policy::Cause;
-use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError, StrayDatagram};
+use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError};
 use roce_transport::ApiMisuse;
 use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
 

@@ -16,9 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_engine::{
-    Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError, StrayDatagram,
-};
+use roce_cm::StrayDatagram;
+use roce_engine::{Flow, ManagementDestination, NextHop, Outcome, PathEntry, Resolver, RouteError};
 use roce_io::process::Own;
 use roce_io::{MulticastMembership, MulticastMemberships, PortReservation};
 use roce_transport::{Instant, PathHandle};

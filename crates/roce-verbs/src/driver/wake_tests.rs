@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_cm::DatagramAddresses;
-use roce_engine::{EngineParts, ManagementDestination, PathEntry, Registration, StrayDatagram};
+use roce_cm::{DatagramAddresses, StrayDatagram};
+use roce_engine::{EngineParts, ManagementDestination, PathEntry, Registration};
 use roce_io::{DeviceCapabilities, Filter, FrameDevice, RxFrame, TxFrame, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{Endpoint, EndpointConfig, Instant, SrqAttributes};
