@@ -1,4 +1,4 @@
-//! Wrong arguments of C programs fail as with rdma-core.
+//! Calls of C programs that fail as with rdma-core: wrong arguments, full queues, no memory.
 
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
@@ -18,6 +18,12 @@ fn requests_take_places_until_their_completions_are_polled_also_with_shards() {
 #[tier1]
 fn requests_that_are_done_take_no_places_where_the_environment_says_so() {
     run_unpolled("arguments-rule", "ROCE_QUEUES", "rxe");
+}
+
+#[tier1("librdmacm-dev")]
+fn calls_that_find_no_memory_fail_and_leave_nothing_behind() {
+    let program = VerbsProgram::linked_with("exhausted", "exhausted", &["-lrdmacm"]);
+    program.run_all(&Cable::with_mtu(1500).left, |_| {});
 }
 
 /// Runs the scenarios of requests whose completions are not polled, with a variable of the environment.

@@ -1,11 +1,11 @@
 //! Errors as C programs see them: `errno` values, those that rdma-core and the kernel give.
 
 use std::ffi::c_int;
-use std::ptr;
+use std::{io, ptr};
 
 use libc::{
-    EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODATA, ENODEV,
-    ENOMEM, EPERM,
+    EADDRINUSE, EAGAIN, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, EMFILE, ENETUNREACH,
+    ENFILE, ENOBUFS, ENODATA, ENODEV, ENOMEM, EPERM,
 };
 use roce_verbs::{AttachError, Error, OpenError, PostError, RouteError, WrError};
 
@@ -52,18 +52,26 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::System(error) => error.raw_os_error().unwrap_or(EIO),
         Error::Register { source, .. } => source.raw_os_error().unwrap_or(EFAULT),
         Error::Open(OpenError::NotPermitted { .. } | OpenError::Xdp(_)) => EPERM,
+        Error::Open(OpenError::Os { source, .. }) => scarcity(source).unwrap_or(ENODEV),
         Error::Open(_) => ENODEV,
         Error::Port(_) => EADDRINUSE,
         Error::OpenedDifferently { .. } | Error::WindowsBound { .. } => EBUSY,
         Error::TooManyWindows | Error::OutOfMemory => ENOMEM,
         Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
         Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
-        Error::Route(_) => EIO,
+        Error::Route(RouteError::Netlink(source)) => scarcity(source).unwrap_or(EIO),
         Error::NoSuchGid { index, .. } if usize::from(*index) < roce_verbs::GID_TABLE_LEN => {
             ENODATA
         }
         _ => EINVAL,
     }
+}
+
+/// Returns the `errno` value of an error of the kernel if that says that something has run out: a program may
+/// give something up and try again.
+fn scarcity(error: &io::Error) -> Option<c_int> {
+    let code = error.raw_os_error()?;
+    [ENOMEM, ENOBUFS, EMFILE, ENFILE, EAGAIN].contains(&code).then_some(code)
 }
 
 /// Returns the `errno` value of a refused work request.

@@ -126,11 +126,11 @@ pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
 /// ```
 ///
 /// # Errors
-/// The kernel's error if it gives no socket for the queries.
+/// The kernel's error if it gives no socket for the queries, or memory has run out.
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
     // Any socket will do: it only selects the network namespace.
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
-    Ok(listed().into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
+    Ok(listed()?.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
 }
 
 /// Returns the index of an interface of this thread's network namespace; `None` if there is none of this
@@ -147,10 +147,10 @@ pub fn interface_index(name: &str) -> io::Result<Option<u32>> {
 /// [`interfaces`] where there are many.
 ///
 /// # Errors
-/// The kernel's error if it gives no socket for the queries.
+/// The kernel's error if it gives no socket for the queries, or memory has run out.
 pub fn loopback_interface() -> io::Result<Option<InterfaceInfo>> {
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None)?;
-    let found = listed().into_iter().find(NetworkInterface::is_loopback);
+    let found = listed()?.into_iter().find(NetworkInterface::is_loopback);
     Ok(found.and_then(|found| describe(socket.as_fd(), found).ok()))
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn find_known(name: &str) -> Result<InterfaceInfo, OpenError> {
     let failed =
         |source| OpenError::Os { name: name.to_owned(), step: "listing interfaces", source };
     let socket = sys::socket::open(Domain::UNIX, Type::DGRAM, None).map_err(failed)?;
-    let all = listed();
+    let all = listed().map_err(failed)?;
     let known = || all.iter().map(|interface| interface.name.clone()).collect();
     let found = all.iter().find(|interface| interface.name == name).cloned();
     let found = found.and_then(|found| describe(socket.as_fd(), found).ok());
@@ -182,8 +182,16 @@ pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
 }
 
 /// Lists the interfaces. That opens sockets, which a child of a fork meanwhile would keep.
-fn listed() -> Vec<NetworkInterface> {
-    sys::fork::between_forks(pnet_datalink::interfaces)
+///
+/// # Errors
+/// Memory or descriptors have run out. pnet_datalink returns no interface then, and each namespace has a
+/// loopback.
+fn listed() -> io::Result<Vec<NetworkInterface>> {
+    sys::fork::between_forks(|| {
+        let found = pnet_datalink::interfaces();
+        let error = io::Error::last_os_error();
+        if found.is_empty() { Err(error) } else { Ok(found) }
+    })
 }
 
 fn describe(socket: BorrowedFd<'_>, found: NetworkInterface) -> io::Result<InterfaceInfo> {

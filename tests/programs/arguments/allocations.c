@@ -1,4 +1,4 @@
-/* Allocations that are counted, and some that fail. Long inline data: no allocation for each request. */
+/* Long inline data: no allocation for each request. */
 #include <stdint.h>
 #include <string.h>
 
@@ -8,8 +8,6 @@
 
 void *__libc_malloc(size_t size);
 void *__libc_realloc(void *old, size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
 
 enum { LENGTH = 200, BUFFER = 256, DEPTH = 16, ROUNDS = 200, WARM_UP = 50 };
 
@@ -24,72 +22,18 @@ enum { LENGTH = 200, BUFFER = 256, DEPTH = 16, ROUNDS = 200, WARM_UP = 50 };
  * frame to this host itself is copied, too, and has another length. */
 static __thread unsigned long buffers;
 
-/* Allocations until one fails, of all threads; negative: none does. */
-static long until_failure = -1;
-static bool is_lasting, has_failed;
-
-bool fails_allocations(void)
-{
-	return COUNTS;
-}
-
-void fail_allocations_from(long number, bool lasting)
-{
-	is_lasting = lasting;
-	has_failed = false;
-	__atomic_store_n(&until_failure, number, __ATOMIC_SEQ_CST);
-}
-
-bool stop_failing(void)
-{
-	__atomic_store_n(&until_failure, -1, __ATOMIC_SEQ_CST);
-	return has_failed;
-}
-
 #if COUNTS
-static bool fails(void)
-{
-	long left = __atomic_load_n(&until_failure, __ATOMIC_SEQ_CST);
-	if (left < 0)
-		return false;
-	if (left == 0)
-		has_failed = true;
-	/* Another thread may have stopped it, or have been the one. */
-	if (left > 0 || !is_lasting)
-		__atomic_compare_exchange_n(&until_failure, &left, left - 1, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
-	if (left == 0)
-		errno = ENOMEM;
-	return left == 0;
-}
-
-void *calloc(size_t count, size_t size)
-{
-	return fails() ? NULL : __libc_calloc(count, size);
-}
-
-int posix_memalign(void **memory, size_t alignment, size_t size)
-{
-	*memory = fails() ? NULL : __libc_memalign(alignment, size);
-	return *memory ? 0 : ENOMEM;
-}
-
-void *aligned_alloc(size_t alignment, size_t size)
-{
-	return fails() ? NULL : __libc_memalign(alignment, size);
-}
-
 /* In place of those of the C library, for this program and the libraries that it has. */
 void *malloc(size_t size)
 {
 	buffers += size == BUFFER;
-	return fails() ? NULL : __libc_malloc(size);
+	return __libc_malloc(size);
 }
 
 void *realloc(void *old, size_t size)
 {
 	buffers += size == BUFFER;
-	return fails() ? NULL : __libc_realloc(old, size);
+	return __libc_realloc(old, size);
 }
 #endif
 

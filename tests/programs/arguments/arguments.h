@@ -53,20 +53,6 @@ void unpolled_receives(void);
 /* allocations.c */
 void inline_data(void);
 
-/* Returns false where the program has an allocator of its own, as with AddressSanitizer: none fails then, and the
- * process ends where memory runs out. */
-bool fails_allocations(void);
-
-/* Lets the allocation of this number, counted from now on, fail, or with `is_lasting` all from it on.
- * Returns true if one has failed. */
-void fail_allocations_from(long number, bool is_lasting);
-bool stop_failing(void);
-
-/* exhaustion.c */
-void failing_allocations(void);
-void creations_without_memory(void);
-void used_up_memory(void);
-
 /* datagrams.c */
 void datagrams(void);
 void datagrams_to_several(void);

@@ -1,0 +1,16 @@
+/* Memory runs out: calls fail with ENOMEM or succeed, never end the process, and leave nothing behind. */
+#include "check.h"
+#include "exhausted.h"
+
+static const struct scenario scenarios[] = {
+	{"objects", failing_allocations},
+	{"creations-without-memory", creations_without_memory},
+	{"used-up-memory", used_up_memory},
+	{"devices", devices_without_address_space},
+	{"identifiers", failing_allocations_of_identifiers},
+};
+
+int main(int argc, char **argv)
+{
+	return run_scenario(argc, argv, scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
+}
