@@ -55,8 +55,8 @@ impl Clone for CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // A child after `fork` shares the descriptors with its parent, and may inherit held locks.
-        if self.driver.check_alive().is_ok() {
-            self.inner.remove_user();
+        if self.driver.check_alive().is_ok() && self.inner.remove_user() {
+            self.driver.remove_queue(self.inner.handle());
         }
     }
 }

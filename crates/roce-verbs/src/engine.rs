@@ -98,12 +98,9 @@ impl Objects {
         Ok(Self { shard, numbers, ..Self::default() })
     }
 
-    /// Adds a completion queue, unless it is there. Queues without users are removed when new ones come.
+    /// Adds a completion queue, unless it is there.
     pub(crate) fn add_queue(&mut self, handle: CqHandle, queue: &Arc<completion_queue::Inner>) {
-        if !self.queues.contains_key(&handle) {
-            self.queues.retain(|_, queue| queue.is_used());
-            self.queues.insert(handle, Arc::clone(queue));
-        }
+        self.queues.entry(handle).or_insert_with(|| Arc::clone(queue));
     }
 
     /// Returns the name in the device of a shared receive queue of this shard.

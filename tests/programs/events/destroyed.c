@@ -1,6 +1,8 @@
 /* Objects that are destroyed with events that were not fetched. */
+#include <dirent.h>
 #include <sched.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "events.h"
@@ -92,5 +94,45 @@ void destroyed_objects_leave_no_event(void)
 		pass_port_events(endpoint.context);
 		CHECK(!is_readable(endpoint.context->async_fd));
 	}
+	close_endpoint(&endpoint);
+}
+
+/* Returns the number of descriptors of the process. */
+static int descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	CHECK(folder);
+	int count = 0;
+	while (readdir(folder))
+		count++;
+	CHECK_EQ(closedir(folder), 0);
+	return count;
+}
+
+/* Queues and channels that are gone hold no descriptor back, whether others are made afterwards or not. */
+void destroyed_channels_leave_no_descriptor(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 3 * 4096, 64);
+	struct connection connection = connect_to_self(&endpoint, 4);
+	transfer(&endpoint, &connection, 64, 1);
+	enum { COUNT = 20 };
+	struct ibv_comp_channel *channels[COUNT];
+	struct ibv_cq *queues[COUNT];
+	int before = descriptors();
+	for (int i = 0; i < COUNT; i++) {
+		CHECK(channels[i] = ibv_create_comp_channel(endpoint.context));
+		CHECK(queues[i] = ibv_create_cq(endpoint.context, 16, NULL, channels[i], 0));
+	}
+	CHECK(descriptors() >= before + COUNT);
+	for (int i = 0; i < COUNT; i++) {
+		CHECK_EQ(ibv_destroy_cq(queues[i]), 0);
+		CHECK_EQ(ibv_destroy_comp_channel(channels[i]), 0);
+	}
+	/* A thread of the device may be at the last queue still. */
+	for (int i = 0; i < 100 && descriptors() != before; i++)
+		usleep(10000);
+	CHECK_EQ(descriptors(), before);
+	disconnect(&connection);
 	close_endpoint(&endpoint);
 }

@@ -13,6 +13,7 @@ void pollers_of_a_single_threaded_queue(void);
 void destroyed_queue_leaves_nothing(void);
 void destroyed_queue_leaves_others(void);
 void destroyed_objects_leave_no_event(void);
+void destroyed_channels_leave_no_descriptor(void);
 
 /* channel.c */
 void channel_with_a_thread_that_blocks(void);

@@ -14,6 +14,7 @@ static const struct scenario scenarios[] = {
 	{"destroyed-queue-leaves-nothing", destroyed_queue_leaves_nothing},
 	{"destroyed-queue-leaves-others", destroyed_queue_leaves_others},
 	{"destroyed-objects-leave-no-event", destroyed_objects_leave_no_event},
+	{"destroyed-channels-leave-no-descriptor", destroyed_channels_leave_no_descriptor},
 	{"channel-with-a-thread-that-blocks", channel_with_a_thread_that_blocks},
 	{"channel-with-a-thread-that-polls", channel_with_a_thread_that_polls},
 	{"channel-with-a-thread-of-epoll", channel_with_a_thread_of_epoll},

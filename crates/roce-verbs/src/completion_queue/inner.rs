@@ -292,22 +292,19 @@ impl Inner {
         }
     }
 
-    /// Returns true if the queue has a [`CompletionQueue`].
-    pub(crate) fn is_used(&self) -> bool {
-        self.users.load(Ordering::Acquire) > 0
-    }
-
     /// Counts another [`CompletionQueue`], unless the last one is gone.
     pub(super) fn add_user(&self) -> bool {
         let more = |users| (users > 0).then_some(users + 1);
         self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Takes a [`CompletionQueue`] off the count; the last one ends the reports.
-    pub(super) fn remove_user(&self) {
-        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// Takes a [`CompletionQueue`] off the count; the last one ends the reports. Returns true if it was that.
+    pub(super) fn remove_user(&self) -> bool {
+        let is_last = self.users.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
             self.end_reports();
         }
+        is_last
     }
 
     /// Returns false once the program has begun to destroy the queue.

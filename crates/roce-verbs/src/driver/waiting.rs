@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_engine::policy::{Cause, MIN_RECHECK};
 use roce_io::process::Own;
-use roce_transport::Instant;
+use roce_transport::{CqHandle, Instant};
 
 use super::Driver;
 use super::shard::Shard;
@@ -122,6 +122,15 @@ impl Driver {
     pub(crate) fn add_queue(&self, queue: &Arc<completion_queue::Inner>, shard: usize) {
         if queue.has_channel() {
             self.shards.get(shard).add_notifying(queue);
+        }
+    }
+
+    /// Forgets a queue that has no user any more, so that its memory and its channel are given back at once.
+    pub(crate) fn remove_queue(&self, queue: CqHandle) {
+        for shard in self.shards.iter() {
+            let removed = shard.engine().map(|mut it| it.consumer_mut().queues.remove(&queue));
+            // Dropped without the lock: the channel's descriptors may be closed with it.
+            drop(removed);
         }
     }
 
