@@ -87,6 +87,21 @@ fn calls_of_rdma_cm_that_are_refused_have_the_error_numbers_of_the_kernel() {
     assert!(numbers(&program, &cable.left, &["numbers", "10.1.0.1"]).is_empty());
 }
 
+/// A program that waits for the channel in poll(2) would block in the call that fetches the event.
+#[tier1("librdmacm-dev")]
+fn a_request_that_the_peer_takes_back_leaves_no_event_that_the_program_cannot_fetch() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["taken-back", "10.1.0.1"]).is_empty());
+}
+
+#[tier1("librdmacm-dev")]
+fn events_of_a_connection_come_where_the_listener_was_when_its_request_was_fetched() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["moved", "10.1.0.1"]).is_empty());
+}
+
 /// The identifier of a connection becomes known to the program's library while it accepts, and the peer may have
 /// answered by then.
 #[tier1("librdmacm-dev")]

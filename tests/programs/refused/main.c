@@ -6,6 +6,8 @@
  *   beside ADDRESS MODE COUNT      as connect, beside a listener on the any address
  *   gone ADDRESS MODE COUNT        as connect, to the port of a listener that has been destroyed
  *   numbers ADDRESS                checks errno of calls that are refused
+ *   taken-back ADDRESS             looks at the channel of a listener whose peer takes its requests back
+ *   moved ADDRESS                  moves a listener with a request to another channel
  *   listen                         prints how long a listener on the any address took to begin, in
  *                                  milliseconds, how much of that was time of processors, and by how many KiB
  *                                  the process has grown
@@ -62,9 +64,11 @@ static int expect(struct rdma_event_channel *channel, enum mode mode, int epoll,
 	return status;
 }
 
-/* Asks for a connection, or for a datagram service, and returns the nanoseconds until it was refused. */
-static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode, int epoll,
-			      const char *address, int port, enum rdma_port_space space)
+static const struct rdma_conn_param parameters = {.retry_count = 7};
+
+/* Makes an identifier with a queue pair that is about to connect. */
+static struct rdma_cm_id *prepare(struct rdma_event_channel *channel, enum mode mode, int epoll,
+				  const char *address, int port, enum rdma_port_space space)
 {
 	struct sockaddr_in to = address_of(address, port);
 	struct rdma_cm_id *id;
@@ -76,9 +80,17 @@ static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode
 	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}};
 	attributes.qp_type = space == RDMA_PS_TCP ? IBV_QPT_RC : IBV_QPT_UD;
 	CHECK_EQ(rdma_create_qp(id, NULL, &attributes), 0);
-	struct rdma_conn_param parameters = {.retry_count = 7};
+	return id;
+}
+
+/* Asks for a connection, or for a datagram service, and returns the nanoseconds until it was refused. */
+static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode, int epoll,
+			      const char *address, int port, enum rdma_port_space space)
+{
+	struct rdma_conn_param asked = parameters;
+	struct rdma_cm_id *id = prepare(channel, mode, epoll, address, port, space);
 	unsigned long long began = now();
-	CHECK_EQ(rdma_connect(id, &parameters), 0);
+	CHECK_EQ(rdma_connect(id, &asked), 0);
 	if (space == RDMA_PS_TCP)
 		CHECK_EQ(expect(channel, mode, epoll, RDMA_CM_EVENT_REJECTED), 8);
 	else
@@ -87,6 +99,84 @@ static unsigned long long ask(struct rdma_event_channel *channel, enum mode mode
 	rdma_destroy_qp(id);
 	CHECK_EQ(rdma_destroy_id(id), 0);
 	return took;
+}
+
+static int becomes_readable(int fd, int milliseconds)
+{
+	struct pollfd set = {.fd = fd, .events = POLLIN};
+	int count = poll(&set, 1, milliseconds);
+	CHECK(count >= 0);
+	return count;
+}
+
+/* A request that its peer has taken back leaves no event beside itself, whether the program has fetched it by then
+ * or not: the kernel has none for an identifier that the program has not accepted. */
+static void take_back(const char *address)
+{
+	struct rdma_event_channel *active = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	CHECK(active && passive);
+	struct rdma_cm_id *listener = listen_on(passive, address, LISTENING_PORT);
+	for (int is_fetched = 0; is_fetched < 2; is_fetched++) {
+		struct rdma_cm_id *id =
+			prepare(active, POLL, -1, address, LISTENING_PORT, RDMA_PS_TCP);
+		struct rdma_conn_param asked = parameters;
+		struct rdma_cm_event *event;
+		CHECK_EQ(rdma_connect(id, &asked), 0);
+		CHECK_EQ(becomes_readable(passive->fd, 10000), 1);
+		if (is_fetched)
+			CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+		rdma_destroy_qp(id);
+		CHECK_EQ(rdma_destroy_id(id), 0);
+		/* By then the listener's end knows of it; if not, less is looked at. */
+		usleep(300000);
+		if (!is_fetched)
+			CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+		CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+		struct rdma_cm_id *requested = event->id;
+		CHECK_EQ(rdma_ack_cm_event(event), 0);
+		CHECK_EQ(becomes_readable(passive->fd, 0), 0);
+		CHECK_EQ(becomes_readable(passive->fd, 100), 0);
+		CHECK_EQ(rdma_destroy_id(requested), 0);
+	}
+	/* Nor where the listener ends before the program has fetched it. */
+	struct rdma_cm_id *id = prepare(active, POLL, -1, address, LISTENING_PORT, RDMA_PS_TCP);
+	struct rdma_conn_param asked = parameters;
+	CHECK_EQ(rdma_connect(id, &asked), 0);
+	CHECK_EQ(becomes_readable(passive->fd, 10000), 1);
+	rdma_destroy_qp(id);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	usleep(300000);
+	CHECK_EQ(rdma_destroy_id(listener), 0);
+	CHECK_EQ(becomes_readable(passive->fd, 100), 0);
+}
+
+/* A request that waits moves with its listener to another channel, and so do the events that follow it. */
+static void move_listener(const char *address)
+{
+	struct rdma_event_channel *active = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	CHECK(active && passive && other);
+	struct rdma_cm_id *listener = listen_on(passive, address, LISTENING_PORT);
+	struct rdma_cm_id *id = prepare(active, POLL, -1, address, LISTENING_PORT, RDMA_PS_TCP);
+	struct rdma_conn_param asked = parameters;
+	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct rdma_cm_event *event;
+	CHECK_EQ(rdma_connect(id, &asked), 0);
+	CHECK_EQ(becomes_readable(passive->fd, 10000), 1);
+	CHECK_EQ(rdma_migrate_id(listener, other), 0);
+	CHECK_EQ(becomes_readable(passive->fd, 0), 0);
+	CHECK_EQ(rdma_get_cm_event(other, &event), 0);
+	CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *requested = event->id;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	CHECK_EQ(rdma_create_qp(requested, NULL, &attributes), 0);
+	CHECK_EQ(rdma_accept(requested, &asked), 0);
+	expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(becomes_readable(other->fd, 10000), 1);
+	expect(other, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(becomes_readable(passive->fd, 0), 0);
 }
 
 static int bind_to(struct rdma_event_channel *channel, const char *text, int port)
@@ -252,6 +342,10 @@ int main(int argc, char **argv)
 			;
 	} else if (argc == 3 && !strcmp(argv[1], "numbers")) {
 		check_numbers(argv[2]);
+	} else if (argc == 3 && !strcmp(argv[1], "taken-back")) {
+		take_back(argv[2]);
+	} else if (argc == 3 && !strcmp(argv[1], "moved")) {
+		move_listener(argv[2]);
 	} else if (argc == 2 && !strcmp(argv[1], "listen")) {
 		struct rdma_event_channel *channel = rdma_create_event_channel();
 		CHECK(channel);

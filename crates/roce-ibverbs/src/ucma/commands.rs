@@ -90,7 +90,11 @@ pub(super) fn carry_out(
             // Until both are done no event is fetched: what the peer answers belongs to the `uid`.
             let mut state = process.state();
             let identifier = state.ids.find_mut(id, channel.cookie)?;
+            // See `next_event.rs`. The peer may answer before the call returns.
+            let is_new = identifier.uid == 0;
+            identifier.id.ignore_events(false);
             if let Err(error) = identifier.id.accept(&parameters) {
+                identifier.id.ignore_events(is_new);
                 // As with the kernel the peer is told, where it waits for an answer.
                 let _nothing = identifier.id.reject(RejectReason::CONSUMER, &[]);
                 return Err(failed(error));

@@ -108,6 +108,8 @@ fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdm
         event.id.destroy();
         return None;
     };
+    // Or the channel would be readable for events that it drops: the caller of poll(2) would block here.
+    event.id.ignore_events(true);
     if let Some((_, identifier)) = state.ids.of_event(listener) {
         identifier.reported += 1;
     }

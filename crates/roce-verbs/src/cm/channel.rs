@@ -12,7 +12,7 @@ use roce_wire::management::{PortSpace, SidrStatus};
 use super::error::Error;
 use super::event::{DatagramPeer, Event, EventKind, PeerParameters, Unreachable};
 use super::event_list::{EventList, EventNotifier, Signal};
-use super::event_target::{Queued, What};
+use super::event_target::{EventTarget, Queued, What};
 use super::id::{Id, IdHandle};
 use super::join_name::JoinName;
 use super::opener::Opener;
@@ -185,7 +185,10 @@ impl EventChannel {
         let Queued { target, listener, what } = queued;
         let listener = match listener {
             None => None,
-            Some((of_listener, device)) => Some((Id(of_listener.handle()?), device)),
+            Some((of_listener, device)) => match of_listener.handle() {
+                Some(handle) => Some((Id(handle), device)),
+                None => return lost(&target),
+            },
         };
         let id = match (&listener, &what) {
             (None, _) => Id(target.handle()?),
@@ -195,7 +198,10 @@ impl EventChannel {
                     roce_cm::Event::ServiceRequest { request, .. } => request.addresses,
                     _ => return None,
                 };
-                let id = listener.of_request(target, *device, event.id(), ends)?;
+                let made = listener.of_request(Arc::clone(&target), *device, event.id(), ends);
+                let Some(id) = made else { return lost(&target) };
+                // The listener may have moved while the request was added.
+                target.move_to(&self.0.list);
                 self.add(&id);
                 id
             }
@@ -216,6 +222,12 @@ impl EventChannel {
         counted.0.target.reported.fetch_add(1, Ordering::AcqRel);
         Some(Event { id, listener, kind })
     }
+}
+
+/// Ends the events of a request whose listener has ended meanwhile.
+fn lost(request: &EventTarget) -> Option<Event> {
+    request.destroy();
+    None
 }
 
 /// Longest sleep on a channel without a descriptor.

@@ -22,6 +22,8 @@ pub(crate) struct EventTarget {
     /// Events that the program has got.
     pub(super) reported: AtomicU32,
     is_destroyed: AtomicBool,
+    /// Events are lost: see [`Id::ignore_events`](super::Id::ignore_events). Changed with the lock of `list` held.
+    ignores_events: AtomicBool,
     resolution: AtomicU8,
     /// The identifier, once the program has it. Its type is not known here.
     handle: Mutex<Weak<dyn Any + Send + Sync>>,
@@ -75,6 +77,7 @@ impl EventTarget {
             list: Mutex::new(list),
             reported: AtomicU32::new(0),
             is_destroyed: AtomicBool::new(false),
+            ignores_events: AtomicBool::new(false),
             resolution: AtomicU8::new(Resolution::Pending as u8),
             handle: Mutex::new(nothing),
         }
@@ -85,14 +88,23 @@ impl EventTarget {
         Arc::clone(&self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Moves to the list of another channel, with the events that wait.
+    /// Moves to the list of another channel, with the events that wait, also those of requests.
     pub(super) fn move_to(&self, list: &Arc<EventList<Queued>>) {
-        let mut own = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&own, list) {
+        let mut requested = Vec::new();
+        {
+            let mut own = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+            if Arc::ptr_eq(&own, list) {
+                return;
+            }
             // New ones wait for the lock.
-            own.take(|queued| queued.is_of(self)).into_iter().for_each(|event| list.push(event));
+            for queued in own.take(|queued| queued.is_of(self)) {
+                requested.extend(queued.requested());
+                list.push(queued);
+            }
             *own = Arc::clone(list);
         }
+        // What follows a request goes where the program fetches it.
+        requested.into_iter().for_each(|target| target.move_to(list));
     }
 
     /// Adds an event, unless the identifier was destroyed.
@@ -102,7 +114,7 @@ impl EventTarget {
 
     fn push_queued(&self, queued: Queued) {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_destroyed() {
+        if !self.is_destroyed() && !self.ignores_events.load(Ordering::Relaxed) {
             list.push(queued);
         }
     }
@@ -133,8 +145,20 @@ impl EventTarget {
         }
         let gone = list.take(|queued| queued.is_of(self));
         drop(list);
-        drop(gone);
+        // Requests whose listener has ended never reach the program, so neither does what follows them.
+        for target in gone.iter().filter_map(Queued::requested) {
+            target.destroy();
+        }
         true
+    }
+
+    /// Loses the events that wait, and those that follow, until `ignores` is false.
+    pub(super) fn ignore_events(&self, ignores: bool) {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ignores_events.store(ignores, Ordering::Relaxed);
+        let lost = if ignores { list.take(|queued| queued.is_of(self)) } else { Vec::new() };
+        drop(list);
+        drop(lost);
     }
 
     /// Removes events of this identifier that wait.
@@ -167,6 +191,11 @@ impl EventTarget {
 }
 
 impl Queued {
+    /// Returns the identifier of a request, which the program does not have yet.
+    fn requested(&self) -> Option<Arc<EventTarget>> {
+        self.listener.as_ref().map(|_| Arc::clone(&self.target))
+    }
+
     /// Returns true for an event of an identifier, or of a request of a listener.
     fn is_of(&self, target: &EventTarget) -> bool {
         let listener = self.listener.as_ref().map(|(listener, _)| listener);

@@ -376,6 +376,15 @@ impl Id {
         Ok(())
     }
 
+    /// With `ignores`, loses the events of the identifier that wait and those that follow, until it is called
+    /// again without. The kernel's rdma_cm has none for the identifier of a request that the program has not
+    /// accepted.
+    pub fn ignore_events(&self, ignores: bool) {
+        if self.0.is_current() {
+            self.0.target.ignore_events(ignores);
+        }
+    }
+
     /// Destroys the identifier: a connection ends, requests that wait are refused, events that wait
     /// are gone. Returns how many events the program has got of it; those of requests count for the
     /// listener.
