@@ -221,6 +221,7 @@ impl fmt::Display for EventKind {
 
 fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result {
     let Completion { wr_id, status, operation, byte_len, immediate, .. } = completion;
+    let received = immediate.filter(|_| operation.is_receive());
     let operation = match operation {
         CompletionOperation::Send => "SEND",
         CompletionOperation::Write => "WRITE",
@@ -238,8 +239,8 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
     write!(f, "completion of WR {wr_id}: {operation} {}", status.name())?;
     if *status == roce_transport::CompletionStatus::Success {
         write!(f, ", {byte_len} bytes")?;
-        if let Some(immediate) = immediate {
-            write!(f, ", immediate {:#010x}", u32::from_be_bytes(*immediate))?;
+        if let Some(immediate) = received {
+            write!(f, ", immediate {:#010x}", u32::from_be_bytes(immediate))?;
         }
         if let Some(source) = completion.source_qpn {
             write!(f, ", from queue pair {:#x}", source.get())?;

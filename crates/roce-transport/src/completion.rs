@@ -18,7 +18,8 @@ pub struct Completion {
     /// Bytes received, for receives and READs; bytes of the request otherwise. Undefined unless the
     /// status is success.
     pub byte_len: u32,
-    /// Immediate data of the peer.
+    /// Immediate data: that of the peer in the completion of a receive, and that of the request in the
+    /// completion of a SEND or WRITE, as rxe, mlx4 and mlx5 have it.
     pub immediate: Option<[u8; 4]>,
     /// The key that the peer's SEND with invalidate named.
     pub invalidated_key: Option<u32>,

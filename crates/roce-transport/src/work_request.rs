@@ -193,6 +193,15 @@ impl SendOperation {
         matches!(self, Self::LocalInvalidate { .. } | Self::BindWindow(_))
     }
 
+    /// Returns the immediate data that it carries.
+    #[inline]
+    pub(crate) const fn immediate(&self) -> Option<[u8; 4]> {
+        match self {
+            Self::Send { immediate, .. } | Self::Write { immediate, .. } => *immediate,
+            _ => None,
+        }
+    }
+
     /// Returns true if it consumes a receive of the peer's.
     pub(crate) const fn takes_receive(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_), .. })

@@ -30,6 +30,7 @@ void addresses(void);
 
 /* fields.c */
 void public_fields(void);
+void sent_immediate_data(void);
 
 /* overruns.c */
 void overruns(void);

@@ -227,3 +227,34 @@ void public_fields(void)
 	fields_of_failed_queues(&endpoint);
 	close_endpoint(&endpoint);
 }
+
+static void send_immediate_data(const struct endpoint *endpoint, struct connection *connection, enum ibv_wr_opcode opcode)
+{
+	struct ibv_send_wr request = {.opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(77)};
+	request.wr.rdma.remote_addr = (uintptr_t)endpoint->buffer;
+	request.wr.rdma.rkey = endpoint->mr->rkey;
+	struct ibv_send_wr *refused;
+	CHECK_EQ(post_recv(connection->right, endpoint, 0, 64, 1), 0);
+	CHECK_EQ(ibv_post_send(connection->left, &request, &refused), 0);
+	bool is_carried = opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	for (int i = 0; i < 1 + (opcode != IBV_WR_RDMA_WRITE); i++) {
+		struct ibv_wc completion = next_completion(endpoint->cq);
+		CHECK_EQ(completion.status, IBV_WC_SUCCESS);
+		CHECK_EQ(completion.wc_flags, is_carried ? IBV_WC_WITH_IMM : 0);
+		if (is_carried)
+			CHECK_EQ(be32toh(completion.imm_data), 77);
+	}
+}
+
+/* The completion of what carries immediate data has them at both ends, as with rxe, mlx4 and mlx5. */
+void sent_immediate_data(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 4096, 64);
+	struct connection connection = connect_to_self(&endpoint, 16);
+	const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_WRITE};
+	for (int i = 0; i < 4; i++)
+		send_immediate_data(&endpoint, &connection, opcodes[i]);
+	disconnect(&connection);
+	close_endpoint(&endpoint);
+}

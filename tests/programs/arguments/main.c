@@ -17,6 +17,7 @@ static const struct scenario scenarios[] = {
 	{"queue-pair-creation", queue_pair_creation},
 	{"queue-pair-transitions", queue_pair_transitions},
 	{"public-fields", public_fields},
+	{"sent-immediate-data", sent_immediate_data},
 	{"attributes-beyond-their-fields", attributes_beyond_their_fields},
 	{"addresses", addresses},
 	{"refused-requests", refused_requests},

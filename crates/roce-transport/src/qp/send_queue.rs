@@ -138,9 +138,10 @@ impl SendQueue {
         //= rule rc-unsignaled-failure: InfiniBand 10.7.3.1; rxe_comp.c: do_complete
         //# A request that fails has a completion, signaled or not.
         if !is_success || entry.work.signaled || qp.init.signal_all {
+            let immediate = entry.work.operation.immediate();
             let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
             let retired = Retired::new(qp.init.numbers.send, self.silent.wrapping_add(1));
-            cx.complete(qp.init.send_cq, Completion { retired, ..completion });
+            cx.complete(qp.init.send_cq, Completion { immediate, retired, ..completion });
             self.silent = 0;
         } else {
             self.silent = self.silent.wrapping_add(1);

@@ -29,7 +29,8 @@ fn a_send_arrives_with_what_it_carries() {
         let SendOperation::Send { immediate, invalidate } = operation else { panic!() };
         let mut sides = pair();
         post_receive(&mut sides[1], piece(5000, 1000));
-        carry_out(&mut sides, operation, piece(0, 600));
+        let sent = carry_out(&mut sides, operation, piece(0, 600));
+        assert_eq!((sent.immediate, sent.invalidated_key), (immediate, None));
         let (cq, received) = sides[1].endpoint.poll_completion().unwrap();
         assert_eq!((cq, received.wr_id, received.byte_len), (CqHandle(2), 4, 600));
         assert_eq!((received.immediate, received.invalidated_key), (immediate, invalidate));
@@ -42,7 +43,8 @@ fn a_write_lands_where_it_says() {
     for immediate in [None, Some([1, 2, 3, 4])] {
         let mut sides = pair();
         post_receive(&mut sides[1], piece(0, 0));
-        carry_out(&mut sides, SendOperation::Write { remote: REMOTE, immediate }, piece(0, 700));
+        let operation = SendOperation::Write { remote: REMOTE, immediate };
+        assert_eq!(carry_out(&mut sides, operation, piece(0, 700)).immediate, immediate);
         assert_eq!(sides[1].memory.0[1999..2701], [&[2][..], &[1; 700], &[2]].concat());
         let received = sides[1].endpoint.poll_completion();
         assert_eq!(received.and_then(|(_, it)| it.immediate), immediate);
