@@ -1,6 +1,6 @@
 //! Which device, and which of its addresses, reaches a peer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use roce_io::{InterfaceInfo, interfaces};
 
@@ -25,6 +25,14 @@ pub(super) struct Ends {
 /// and the loopback address.
 pub(super) fn is_any(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback()
+}
+
+/// Returns the unspecified address of the IP version of another.
+pub(super) const fn any_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
 }
 
 /// Returns true for interfaces that can carry RoCE.

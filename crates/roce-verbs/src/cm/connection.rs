@@ -8,21 +8,17 @@ use roce_cm::{
 };
 use roce_transport::{AccessFlags, AckTimeout, ModifyError, QpAttributes, QpState};
 use roce_wire::management::{
-    CmTimeout, CommunicationId, PortSpace, RejectReason, SidrStatus, TransportService,
+    CmTimeout, CommunicationId, RejectReason, SidrStatus, TransportService,
 };
 use roce_wire::{Gid, PathMtu, RnrTimer};
 
 use super::error::Error;
+use super::event_target::is_of_datagrams;
 use super::id::{Id, Phase, State};
 use super::parameters::ConnectionParameters;
 use crate::device::Device;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePair;
-
-/// Returns true for a port space of datagram services.
-pub(super) fn is_of_datagrams(space: PortSpace) -> bool {
-    matches!(space, PortSpace::UDP | PortSpace::IPOIB)
-}
 
 impl Id {
     fn ends_of(state: &State, call: &'static str) -> Result<(Device, ConnectionAddresses), Error> {

@@ -83,6 +83,9 @@ pub enum Error {
     /// Ports of IPoIB are on InfiniBand alone.
     #[error("no device of RoCE has ports of IPoIB; take another port space")]
     NoIpoib,
+    /// The ACK timeout is one of connections.
+    #[error("datagrams are not acknowledged; set the ACK timeout of an identifier of connections")]
+    NotAcknowledged,
     /// One address is IPv4, the other IPv6.
     #[error("the addresses are of two IP versions; use two of one version")]
     FamiliesDiffer,
@@ -108,7 +111,8 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::WrongState { .. } | Self::Destroyed | Self::FamiliesDiffer => libc::EINVAL,
-            Self::OutOfRange { .. } | Self::NotAGroup { .. } | Self::NoIpoib => libc::EINVAL,
+            Self::OutOfRange { .. } | Self::NotAGroup { .. } => libc::EINVAL,
+            Self::NoIpoib | Self::NotAcknowledged => libc::EINVAL,
             Self::TooManyGroups { .. } => libc::ENOMEM,
             Self::NotJoined { .. } => libc::EADDRNOTAVAIL,
             Self::AddressInUse { .. } => libc::EADDRINUSE,

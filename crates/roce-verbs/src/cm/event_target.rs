@@ -9,6 +9,11 @@ use roce_wire::management::PortSpace;
 use super::event_list::EventList;
 use super::join_name::JoinName;
 
+/// Returns true for a port space of datagram services.
+pub(super) fn is_of_datagrams(space: PortSpace) -> bool {
+    matches!(space, PortSpace::UDP | PortSpace::IPOIB)
+}
+
 /// The part of an identifier that threads may hold which drive a device: they must not be the last
 /// to hold the device itself.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use roce_wire::management::{CommunicationId, PortSpace};
 use super::address::{self, Place};
 use super::error::{Error, errno_of_route};
 use super::event_list::EventList;
-use super::event_target::{DeviceNumber, EventTarget, Queued, Resolution, What};
+use super::event_target::{DeviceNumber, EventTarget, Queued, Resolution, What, is_of_datagrams};
 use super::join::Join;
 use super::opener::Opener;
 use super::port_claim::{PortClaim, automatic_port};
@@ -240,6 +240,9 @@ impl Id {
         let port = source.map(|it| it.port()).filter(|port| *port != 0);
         let target = Arc::clone(&self.0.target);
         if let Some(errno) = self.0.refused_resolution(source, destination) {
+            // The kernel has bound it by then, so that it may listen.
+            let any = || SocketAddr::new(address::any_of(destination.ip()), 0);
+            state.local = Some(source.unwrap_or_else(any));
             state.phase = Phase::Bound;
             target.push(What::AddressError(errno));
             return Ok(());
@@ -292,9 +295,11 @@ impl Id {
         }
         let mut state = self.0.checked_state()?;
         let local = state.local.filter(|_| state.phase == Phase::Bound);
-        let local = local.ok_or(Error::WrongState { call: "listen" })?;
+        let mut local = local.ok_or(Error::WrongState { call: "listen" })?;
         if state.claim.is_none() {
-            state.claim = Some(PortClaim::new(self.space(), local, state.is_v6_only)?);
+            let claim = PortClaim::new(self.space(), local, state.is_v6_only)?;
+            local.set_port(claim.address().port());
+            (state.local, state.claim) = (Some(local), Some(claim));
         }
         let ready = std::mem::take(&mut state.ready);
         let devices = match &state.device {
@@ -367,10 +372,13 @@ impl Id {
     /// Sets the ACK timeout of the connection's queue pairs: 4.096 µs · 2^code.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] above 31.
+    /// [`Error::OutOfRange`] above 31; [`Error::NotAcknowledged`] for datagrams.
     pub fn set_ack_timeout(&self, code: u8) -> Result<(), Error> {
         if code > 31 {
             return Err(Error::OutOfRange { value: "the ACK timeout" });
+        }
+        if is_of_datagrams(self.space()) {
+            return Err(Error::NotAcknowledged);
         }
         self.0.checked_state()?.ack_timeout = Some(code);
         Ok(())

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use roce_wire::{Gid, Qpn};
 
-use super::connection::is_of_datagrams;
 use super::error::Error;
 use super::event::{DatagramPeer, MulticastGroup};
-use super::event_target::What;
+use super::event_target::{What, is_of_datagrams};
 use super::id::{Id, Phase};
 use super::join::Join;
 use super::join_name::JoinName;
