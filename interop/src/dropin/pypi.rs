@@ -37,6 +37,8 @@ pub fn cases(target: &Path) -> Vec<Case<PrivateHosts>> {
     };
     let nixl = include_str!("pypi/nixl_transfer.py");
     let mooncake = include_str!("pypi/mooncake_transfer.py");
+    let dlslime = include_str!("pypi/dlslime_transfer.py");
+    let infinistore = include_str!("pypi/infinistore_transfer.py");
     vec![
         case(
             "nixl, write and read, UCX_TLS=rc_verbs,ud_verbs,self",
@@ -45,6 +47,8 @@ pub fn cases(target: &Path) -> Vec<Case<PrivateHosts>> {
         ),
         case("nixl, write and read, UCX_TLS=ud_verbs,self", nixl, "ud_verbs,self"),
         case("Mooncake's transfer engine, write and read", mooncake, ""),
+        case("DLSlime, write, write with immediate and read", dlslime, ""),
+        case("InfiniStore, a store that a client writes to and reads from", infinistore, ""),
     ]
 }
 

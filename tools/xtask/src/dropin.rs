@@ -42,26 +42,41 @@ pub(crate) fn run(releases: bool, suite: bool, arguments: &[OsString]) -> Result
 }
 
 /// Installs packages of the Python package index, and nothing that they depend on, in a folder below
-/// that of the build, unless it is there.
+/// that of the build, unless they are there.
 fn install_python_packages() -> Result<()> {
     let folder = workspace::target().join("dropin-python");
-    if folder.is_dir() {
+    let wanted = PYTHON_PACKAGES.join("\n");
+    let listed = "packages.txt";
+    if fs::read_to_string(folder.join(listed)).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
     host::install_missing(host::PYTHON_INSTALLER)?;
     let unfinished = folder.with_extension("part");
-    let mut pip = Command::new("/usr/bin/python3");
+    for old in [&unfinished, &folder] {
+        if old.exists() {
+            fs::remove_dir_all(old)?;
+        }
+    }
+    let mut pip = Command::new(host::DEBIANS_PYTHON);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
     let status = pip.args(PYTHON_PACKAGES).status()?;
     if !status.success() {
         return Err(format!("pip did not install {}", PYTHON_PACKAGES.join(", ")).into());
     }
+    fs::write(unfinished.join(listed), wanted)?;
     Ok(fs::rename(unfinished, folder)?)
 }
 
-/// Libraries that move data between hosts, and numpy, of which one makes its buffers.
-const PYTHON_PACKAGES: &[&str] =
-    &["nixl-cu12==1.5.1", "mooncake-transfer-engine-non-cuda==0.3.13.post1", "numpy==2.4.6"];
+/// Libraries that move data between hosts; numpy, of which one makes its buffers and another one its
+/// results; the event loop of InfiniStore's server.
+const PYTHON_PACKAGES: &[&str] = &[
+    "nixl-cu12==1.5.1",
+    "mooncake-transfer-engine-non-cuda==0.3.13.post1",
+    "dlslime==0.1.23",
+    "infinistore==0.2.35",
+    "uvloop==0.21.0",
+    "numpy==2.4.6",
+];
 
 /// A part of the quick table as a stage; the log holds it.
 ///
