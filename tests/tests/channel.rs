@@ -111,6 +111,11 @@ fn a_thread_that_waits_for_events_beside_one_that_accepts_has_them_all() {
     assert!(numbers(&program, &cable.left, &["10.1.0.1", "30"]).is_empty());
 }
 
+#[tier1("librdmacm-dev")]
+fn requests_that_end_before_they_are_accepted_and_their_answers_are_told_as_by_the_kernel() {
+    VerbsProgram::linked_with("requests", "requests", &["-lrdmacm"]).run_scenarios("");
+}
+
 /// Interfaces of a host with many.
 const INTERFACES: usize = 122;
 

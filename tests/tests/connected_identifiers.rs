@@ -307,8 +307,11 @@ fn a_datagram_service_tells_its_queue_pair_or_that_there_is_none() {
     id.connect(&asked).unwrap();
     let (request, _) = server.request();
     request.reject(RejectReason::CONSUMER, b"").unwrap();
-    let refused = EventKind::Unreachable(Unreachable::Service(SidrStatus::REJECTED));
-    assert_eq!(client.event().kind, refused);
+    let kind = client.event().kind;
+    let EventKind::Unreachable(Unreachable::Service { status, private_data }) = &kind else {
+        panic!("{kind:?}")
+    };
+    assert_eq!((*status, &private_data[..]), (SidrStatus::REJECTED, &[0; 136][..]));
 
     // Without a listener the device that has had one says so, as long as it is open.
     let _open = server.channel.devices();
@@ -316,7 +319,7 @@ fn a_datagram_service_tells_its_queue_pair_or_that_there_is_none() {
     let id = client.resolved(PortSpace::UDP, "10.1.0.2");
     id.connect(&asked).unwrap();
     let event = client.event();
-    assert!(matches!(event.kind, EventKind::Unreachable(Unreachable::Service(_))), "{event:?}");
+    assert!(matches!(event.kind, EventKind::Unreachable(Unreachable::Service { .. })), "{event:?}");
     assert_ne!(event.status(), 0);
 }
 

@@ -9,7 +9,7 @@ use roce_abi::rdma_cm::{
     rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
 use roce_verbs::Gid;
-use roce_verbs::cm::{Event, EventKind, Id, PeerParameters, PortSpace};
+use roce_verbs::cm::{Event, EventKind, Id, PeerParameters, PortSpace, Unreachable};
 
 use super::channel::RaisedEvent;
 
@@ -33,7 +33,12 @@ pub(super) fn of_manager(event: &Event) -> Option<rdma_ucm_event_resp> {
         EventKind::ConnectRequest(peer) => (RDMA_CM_EVENT_CONNECT_REQUEST, with(peer)),
         EventKind::ConnectResponse(peer) => (RDMA_CM_EVENT_CONNECT_RESPONSE, with(peer)),
         EventKind::Established(peer) => (RDMA_CM_EVENT_ESTABLISHED, with(peer)),
-        EventKind::Unreachable(_) => (RDMA_CM_EVENT_UNREACHABLE, Vec::new()),
+        EventKind::Unreachable(Unreachable::Service { private_data, .. }) => {
+            let private_data = private_data.clone();
+            let refusal = PeerParameters { private_data, ..PeerParameters::default() };
+            (RDMA_CM_EVENT_UNREACHABLE, with(&refusal))
+        }
+        EventKind::Unreachable(Unreachable::TimedOut) => (RDMA_CM_EVENT_UNREACHABLE, Vec::new()),
         EventKind::Rejected { private_data, .. } => {
             let private_data = private_data.clone();
             let refusal = PeerParameters { private_data, ..PeerParameters::default() };

@@ -262,7 +262,8 @@ fn kind_of(id: &Id, event: roce_cm::Event) -> Option<EventKind> {
             EventKind::Established(datagram_peer(id, *response)?)
         }
         Agent::ServiceResponse { response, .. } => {
-            EventKind::Unreachable(Unreachable::Service(response.status))
+            let ServiceResponse { status, private_data, .. } = *response;
+            EventKind::Unreachable(Unreachable::Service { status, private_data })
         }
     })
 }

@@ -65,12 +65,17 @@ pub enum EventKind {
 }
 
 /// Why a peer is unreachable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreachable {
     /// It has answered no repetition.
     TimedOut,
     /// The datagram service has answered that there is none.
-    Service(SidrStatus),
+    Service {
+        /// Status.
+        status: SidrStatus,
+        /// 136 bytes of the peer's program.
+        private_data: Box<[u8]>,
+    },
 }
 
 /// What the peer said; as `rdma_conn_param` and `rdma_ud_param` of an event.
@@ -134,7 +139,7 @@ impl Event {
         match &self.kind {
             EventKind::AddressError { errno } | EventKind::MulticastError { errno, .. } => -errno,
             EventKind::Unreachable(Unreachable::TimedOut) => -libc::ETIMEDOUT,
-            EventKind::Unreachable(Unreachable::Service(status)) => i32::from(status.0),
+            EventKind::Unreachable(Unreachable::Service { status, .. }) => i32::from(status.0),
             EventKind::Rejected { reason, .. } => i32::from(reason.0),
             _ => 0,
         }
