@@ -14,11 +14,6 @@ const BACKENDS: &[&str] = &["af-packet", "udp"];
 /// Cases of the table of `tests/programs/forks`.
 const CASES: u32 = 69;
 
-/// Returns the number that a variable of the environment holds.
-fn setting(name: &str) -> Option<u32> {
-    std::env::var(name).ok().map(|it| it.parse().expect("a number"))
-}
-
 /// Runs `tests/programs/forks` with arguments in a private host, with each of these back ends.
 fn run_forks(backends: &[&str], arguments: &[&str]) {
     let program = VerbsProgram::linked_with("forks", "forks", &["-lrdmacm"]);
@@ -27,9 +22,6 @@ fn run_forks(backends: &[&str], arguments: &[&str]) {
         let mut command = roce_run();
         command.args(["--backend", backend, "--"]).arg(program.file()).args(arguments);
         command.env("OWN_ADDRESS", "10.1.0.1");
-        if let Some(rounds) = setting("ROCE_FORK_ROUNDS") {
-            command.env("TIME_LIMIT", (60 * rounds).to_string());
-        }
         expect_success(&format!("{backend} {}", arguments.join(" ")), &cable.left, command);
     }
 }
@@ -38,6 +30,7 @@ fn run_forks(backends: &[&str], arguments: &[&str]) {
 /// rounds of the whole table, `ROCE_FORK_SEED` begins with the same case.
 #[tier1("librdmacm-dev")]
 fn a_child_holds_and_closes_nothing_of_its_parent() {
+    let setting = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u32>().unwrap());
     let count = setting("ROCE_FORK_ROUNDS").map_or(18, |rounds| rounds * CASES);
     let seed = setting("ROCE_FORK_SEED").unwrap_or_else(|| std::process::id() % CASES);
     println!("ROCE_FORK_SEED={seed}");
