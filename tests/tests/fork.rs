@@ -50,6 +50,11 @@ fn a_program_that_closes_all_descriptors_of_a_device_gets_an_error_for_a_path() 
 }
 
 #[tier1("librdmacm-dev")]
+fn a_child_has_no_descriptor_of_what_another_thread_makes_meanwhile() {
+    run_forks(&["af-packet"], &["made-meanwhile"]);
+}
+
+#[tier1("librdmacm-dev")]
 fn a_process_of_one_thread_has_no_other_when_its_devices_are_closed() {
     run_forks(BACKENDS, &["one-thread"]);
 }

@@ -51,21 +51,16 @@ impl EventDescriptor {
 
     /// Makes a descriptor, with a function that opens a path.
     fn with(reopen: impl FnOnce(&str) -> io::Result<File>) -> io::Result<Self> {
-        let mut writer = None;
-        let of_program = Own::make(|| {
-            let (reader, its_writer) = io::pipe()?;
-            writer = Some(its_writer);
-            io::Result::Ok(reader)
-        })?;
-        let path = format!("/proc/self/fd/{}", of_program.as_fd().as_raw_fd());
         let mut is_reopened = true;
-        let inner = Own::make(|| {
-            let writer = writer.take().ok_or(io::ErrorKind::BrokenPipe)?;
-            reopen(&path).or_else(|_| {
-                is_reopened = false;
-                IS_READ_BY_LIBRARY.store(true, Ordering::Relaxed);
-                io::Result::Ok(File::from(OwnedFd::from(writer)))
-            })
+        let (of_program, inner) = Own::make_two(|| {
+            let (reader, writer) = io::pipe()?;
+            let inner =
+                reopen(&format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap_or_else(|_| {
+                    is_reopened = false;
+                    IS_READ_BY_LIBRARY.store(true, Ordering::Relaxed);
+                    File::from(OwnedFd::from(writer))
+                });
+            Ok((reader, inner))
         })?;
         Ok(Self { of_program, inner, is_reopened, bytes: AtomicUsize::new(0) })
     }

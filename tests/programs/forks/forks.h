@@ -47,6 +47,7 @@ void close_own(void);
 
 /* Scenarios beside the table. */
 void own_device(void);
+void made_meanwhile(void);
 void closed_descriptors(void);
 void closed_while_open(void);
 void path_when_closed(void);

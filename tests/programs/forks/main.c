@@ -163,6 +163,7 @@ static const struct scenario scenarios[] = {
 	{"closed-while-open", closed_while_open},
 	{"path-when-closed", path_when_closed},
 	{"locked-memory", locked_memory},
+	{"made-meanwhile", made_meanwhile},
 	{"one-thread", one_thread},
 	{"other-user", other_user},
 	{"own-device", own_device},

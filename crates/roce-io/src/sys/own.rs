@@ -40,10 +40,24 @@ impl<T: AsFd> Own<T> {
     /// # Errors
     /// Those of `make`; `ENOMEM`.
     pub fn make<E: Into<io::Error>>(make: impl FnOnce() -> Result<T, E>) -> io::Result<Self> {
+        fork::between_forks(|| Self::enter(make().map_err(Into::into)?))
+    }
+
+    fn enter(value: T) -> io::Result<Self> {
+        let entry = Entry::new(value.as_fd())?;
+        Ok(Self { value: ManuallyDrop::new(value), entry: ManuallyDrop::new(entry) })
+    }
+
+    /// As [`make`](Self::make), for two descriptors that come of one.
+    ///
+    /// # Errors
+    /// Those of `make`; `ENOMEM`.
+    pub fn make_two<U: AsFd>(
+        make: impl FnOnce() -> io::Result<(T, U)>,
+    ) -> io::Result<(Self, Own<U>)> {
         fork::between_forks(|| {
-            let value = make().map_err(Into::into)?;
-            let entry = Entry::new(value.as_fd())?;
-            Ok(Self { value: ManuallyDrop::new(value), entry: ManuallyDrop::new(entry) })
+            let (one, other) = make()?;
+            Ok((Self::enter(one)?, Own::enter(other)?))
         })
     }
 
