@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
+use roce_io::LO_SOURCE;
 use roce_transport::{PathAttributes, PathHandle};
 use roce_wire::{MacAddr, OuterHeaders, SealError, Sealer};
 
@@ -65,7 +66,7 @@ impl PathEntry {
             Some(NextHop::Neighbour(station)) => (Via::Interface, own, station),
             Some(NextHop::Group(station)) => (Via::Group, own, station),
             // The kernel's own IP stack ignores such frames on `lo`.
-            Some(NextHop::ThisHost) => (Via::ThisHost, ZEROS, ZEROS),
+            Some(NextHop::ThisHost) => (Via::ThisHost, LO_SOURCE, ZEROS),
             None => (Via::NoRoute, ZEROS, ZEROS),
         };
         let sealer = self.sealer.with_source_mac(source).with_destination_mac(destination);

@@ -1,12 +1,12 @@
 //! The packet filter, a classic BPF program.
 
-use roce_wire::{Qpn, ROCE_V2_PORT};
+use roce_wire::{MacAddr, Qpn, ROCE_V2_PORT};
 use socket2::SockFilter;
 
 /// The frames that a device receives: UDP to one port over IPv4 (no options, no fragments) or IPv6,
 /// for this host, in no VLAN (a priority tag, VLAN 0, is allowed), and to the queue pairs of this
-/// process. On `lo` the destination MAC address is not checked. Elsewhere frames of MAC control
-/// (EtherType 0x8808) pass, too: they pause the link.
+/// process. On `lo` the destination MAC address is not checked, and the source has to be [`LO_SOURCE`].
+/// Elsewhere frames of MAC control (EtherType 0x8808) pass, too: they pause the link.
 ///
 /// ```
 /// use roce_io::{Filter, QpnBlocks};
@@ -25,6 +25,10 @@ pub struct Filter {
     /// Multicast, queue pair number 0xffffff, is a destination whatever `qpn_blocks` is.
     pub multicast: bool,
 }
+
+/// The source MAC address of frames from process to process on `lo`. The kernel has another in all frames that it
+/// makes there, so that no user sends one like these who may not open packet sockets.
+pub const LO_SOURCE: MacAddr = MacAddr([2, 0, b'r', b'o', b'c', b'e']);
 
 /// Queue pair numbers by blocks of 4 096: a block is `number >> 12`, 0..=0xfff.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +51,9 @@ impl Filter {
     pub(crate) fn program(&self, on_loopback: bool) -> Vec<SockFilter> {
         let mut program = Assembler::default();
         program.refuse_other_vlans();
-        if !on_loopback {
-            program.refuse_other_hosts();
+        match on_loopback {
+            true => program.refuse_other_sources(LO_SOURCE),
+            false => program.refuse_other_hosts(),
         }
         program.refuse_other_ports(self.udp_port, on_loopback);
         match &self.qpn_blocks {
@@ -153,6 +158,14 @@ impl Assembler {
     fn refuse_other_hosts(&mut self) {
         self.push(LD_WORD, ANCILLARY + PACKET_TYPE);
         self.jump(JEQ, OTHER_HOST, 0, 1);
+        self.push(RET, 0);
+    }
+
+    fn refuse_other_sources(&mut self, MacAddr([a, b, c, d, e, f]): MacAddr) {
+        self.push(LD_WORD, 6);
+        self.jump(JEQ, u32::from_be_bytes([a, b, c, d]), 0, 2);
+        self.push(LD_HALF, 10);
+        self.jump(JEQ, u16::from_be_bytes([e, f]).into(), 1, 0);
         self.push(RET, 0);
     }
 
@@ -293,6 +306,7 @@ mod tests {
     fn pause_frames_pass_but_not_on_lo() {
         let mut frame = ipv4_frame(4791, &bth(1));
         frame[12..14].copy_from_slice(&[0x88, 0x08]);
+        frame[6..12].copy_from_slice(&LO_SOURCE.0);
         for filter in [Filter::default(), only(&[0x123]), only(&[])] {
             assert!(passes(&filter, &frame));
             assert!(!passes_program(&filter.program(true), &frame));
@@ -300,6 +314,21 @@ mod tests {
         // The same number as a port.
         assert!(!passes(&Filter::default(), &ipv4_frame(0x8808, &bth(1))));
         assert!(!passes(&Filter::default(), &ipv6_frame(0x8808, &bth(1))));
+    }
+
+    #[test]
+    fn on_lo_only_frames_of_packet_sockets_pass() {
+        let mut frame = ipv4_frame(4791, &bth(1));
+        let passes = |frame: &[u8]| passes_program(&Filter::default().program(true), frame);
+        frame[6..12].copy_from_slice(&LO_SOURCE.0);
+        assert!(passes(&frame));
+        for at in 6..12 {
+            let mut other = frame.clone();
+            other[at] ^= 1;
+            assert!(!passes(&other), "byte {at}");
+        }
+        frame[6..12].fill(0);
+        assert!(!passes(&frame), "as the kernel makes them");
     }
 
     #[test]

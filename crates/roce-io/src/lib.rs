@@ -60,7 +60,7 @@ pub use error::{DeviceError, OpenError, PortError, XdpError};
 pub use fault_injector::{
     FaultConfig, FaultEvent, FaultInjector, FaultLog, FaultRates, FaultScript, FaultTextError,
 };
-pub use filter::{Filter, QpnBlocks};
+pub use filter::{Filter, LO_SOURCE, QpnBlocks};
 pub use gso_mode::GsoMode;
 pub use interfaces::{
     InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, disable_transmit_offload,

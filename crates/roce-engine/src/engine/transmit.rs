@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use roce_io::{DeviceCapabilities, FrameDevice, TxFrame};
+use roce_io::{DeviceCapabilities, FrameDevice, LO_SOURCE, TxFrame};
 use roce_transport::{Endpoint, Instant, Memory, Observer, TransmitLimits};
 
 use super::Engine;
@@ -20,7 +20,8 @@ const TRANSMIT_BUDGET: usize = 32;
 /// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
 pub(super) const MIN_HEADROOM: usize = 42;
 /// Bytes of the two MAC addresses at the start of a frame.
-const MAC_ADDRESSES: usize = 12;
+const MAC_ADDRESSES: usize = 2 * MAC_ADDRESS;
+const MAC_ADDRESS: usize = 6;
 /// Bytes of the largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
@@ -218,7 +219,8 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
         }
         let mut copy = frame.to_vec();
         // As in all frames on `lo`: the kernel's own IP stack ignores them.
-        copy[..MAC_ADDRESSES].fill(0);
+        copy[..MAC_ADDRESS].fill(0);
+        copy[MAC_ADDRESS..MAC_ADDRESSES].copy_from_slice(&LO_SOURCE.0);
         self.lo_queue.push_back((copy, outgoing));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use roce_io::{InterfaceAddress, InterfaceInfo, interfaces};
+use roce_io::{InterfaceAddress, InterfaceInfo, LO_SOURCE, interfaces};
 use roce_verbs::{AddressVector, Device, DeviceConfig, Gid};
 use roce_wire::{MacAddr, OuterHeaders};
 
@@ -57,14 +57,14 @@ impl Route {
                 )));
             }
         };
-        let source_mac = MacAddr(interface.mac.unwrap_or_default());
+        let source_mac = source_mac(&interface);
         Ok(OuterHeaders { source_mac, ..OuterHeaders::new(own, to) })
     }
 
     /// Returns the MAC address of the interface.
     pub(super) fn own_mac(&mut self, to: IpAddr) -> Result<MacAddr> {
         match self.interface(Some(to)) {
-            Ok(interface) => Ok(MacAddr(interface.mac.unwrap_or_default())),
+            Ok(interface) => Ok(source_mac(&interface)),
             Err(_) if self.is_dry => Ok(MacAddr([0; 6])),
             Err(error) => Err(error),
         }
@@ -140,6 +140,14 @@ fn resolve(interface: &str, own: IpAddr, to: IpAddr) -> Result<Option<MacAddr>, 
     let Some(row) = row else { return Ok(None) };
     let path = device.resolve(&AddressVector::new(row.index, Gid::from(to)))?;
     path.next_hop_mac()
+}
+
+/// Returns the MAC address that devices expect in frames of an interface: on `lo` they take no others.
+fn source_mac(interface: &InterfaceInfo) -> MacAddr {
+    match interface.flags.loopback {
+        true => LO_SOURCE,
+        false => MacAddr(interface.mac.unwrap_or_default()),
+    }
 }
 
 /// Returns the address that packets to a destination come from: one in its network, or the first of its
