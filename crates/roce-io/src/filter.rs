@@ -1,5 +1,7 @@
 //! The packet filter, a classic BPF program.
 
+use std::net::Ipv6Addr;
+
 use roce_wire::{MacAddr, Qpn, ROCE_V2_PORT};
 use socket2::SockFilter;
 
@@ -99,6 +101,31 @@ pub(crate) fn every_untagged_frame() -> Vec<SockFilter> {
 /// Returns a program that drops every frame.
 pub(crate) fn drop_all() -> [SockFilter; 1] {
     [SockFilter::new(RET, 0, 0, 0)]
+}
+
+/// Returns a program for UDP sockets: a datagram over IPv6 that came by the interface of this number passes only if
+/// its source is one of these.
+pub(crate) fn only_sources_on(interface: u32, sources: &[Ipv6Addr]) -> Vec<SockFilter> {
+    let mut program = Assembler::default();
+    program.push(LD_WORD, ANCILLARY + INTERFACE);
+    program.jump(JEQ, interface, 1, 0);
+    program.accept();
+    program.push(LD_BYTE, NETWORK_HEADER);
+    program.push(ALU_AND, 0xf0);
+    program.jump(JEQ, 0x60, 1, 0);
+    program.accept();
+    for source in sources {
+        let octets = source.octets();
+        for (number, word) in octets.as_chunks::<4>().0.iter().enumerate() {
+            program.push(LD_WORD, NETWORK_HEADER + 8 + 4 * number as u32);
+            // Behind the last comparison, and the acceptance.
+            let past_this_source = 7 - 2 * number as u8;
+            program.jump(JEQ, u32::from_be_bytes(*word), 0, past_this_source);
+        }
+        program.accept();
+    }
+    program.push(RET, 0);
+    program.0
 }
 
 /// Returns sorted runs of neighbouring blocks, at most [`MAX_RUNS`].
@@ -218,7 +245,10 @@ const RET: u16 = 0x06;
 
 /// Loads from this offset read the kernel's metadata, not the frame.
 const ANCILLARY: u32 = 0xffff_f000;
+/// Loads from this offset read the network header, wherever the data begin.
+const NETWORK_HEADER: u32 = 0xfff0_0000;
 const PACKET_TYPE: u32 = 4;
+const INTERFACE: u32 = 8;
 const VLAN_TAG: u32 = 44;
 const VLAN_TAG_PRESENT: u32 = 48;
 const OTHER_HOST: u32 = 3;

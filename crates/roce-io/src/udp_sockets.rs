@@ -3,6 +3,7 @@
 mod connections;
 mod headers;
 mod identifications;
+mod own_sources;
 mod passing;
 mod peers;
 mod senders;
@@ -11,6 +12,7 @@ mod transmitter;
 
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
@@ -22,6 +24,7 @@ pub use self::senders::UdpSenders;
 use self::{
     headers::PAYLOAD_AT,
     identifications::Identifications,
+    own_sources::OwnSources,
     passing::{Destination, PREFIX_LEN, Passing, destination, is_nothing},
     peers::{MAX_PEERS, Peers},
     setup::Setup,
@@ -75,6 +78,7 @@ pub struct UdpSockets {
     first: u32,
     receive_buffer_len: usize,
     identifications: Identifications,
+    own_sources: OwnSources,
     transmitter: Transmitter,
     buffers: Vec<Vec<u8>>,
     datagrams: Vec<Incoming>,
@@ -150,7 +154,13 @@ impl UdpSockets {
             }
             Err(error) => return Err(failed("binding a UDP socket to port 4791")(error)),
         };
-        let setup = Setup { interface: &interface, buffer_len: config.receive_buffer_len };
+        let own_sources = OwnSources::of_host(&interface.name)
+            .map_err(failed("listing this host's addresses"))?;
+        let setup = Setup {
+            interface: &interface,
+            buffer_len: config.receive_buffer_len,
+            filter: &own_sources.filter(),
+        };
         setup.prepare(&socket).map_err(failed("setting options of a socket"))?;
         let segments = config.gso.sends_trains(&interface, socket.as_fd());
         let any = AnyReadable::new().map_err(failed("making an epoll descriptor"))?;
@@ -172,6 +182,7 @@ impl UdpSockets {
             first: 0,
             receive_buffer_len: config.receive_buffer_len,
             identifications: Identifications::new(config.other_identifications),
+            own_sources,
             transmitter: Transmitter::new(senders.clone(), leaves_by, TRANSMIT_SLOTS),
             buffers: vec![vec![0; PAYLOAD_AT + usize::from(u16::MAX)]; BATCH],
             datagrams: vec![Incoming::default(); BATCH],
@@ -259,8 +270,11 @@ impl UdpSockets {
                 if let Some(replaced) = self.peers.replaced() {
                     count += self.receive_datagrams(Some(replaced), MAX_DRAINED, on_frame)?;
                 }
-                let setup =
-                    Setup { interface: &self.interface, buffer_len: self.receive_buffer_len };
+                let setup = Setup {
+                    interface: &self.interface,
+                    buffer_len: self.receive_buffer_len,
+                    filter: &self.own_sources.filter(),
+                };
                 // A failure, such as too many descriptors, leaves all as it was.
                 let _opened = self.peers.open(source, setup, &self.any);
             }
@@ -376,6 +390,17 @@ impl FrameDevice for UdpSockets {
 
     fn set_mtu(&mut self, mtu: usize) {
         self.capabilities.mtu = mtu;
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.own_sources.set(addresses);
+        let filter = self.own_sources.filter();
+        let attached =
+            self.socket.attach_filter(&filter).and_then(|()| self.peers.attach_filter(&filter));
+        if let Err(error) = attached {
+            // That of before stays.
+            tracing::warn!(%error, "processes of this host are not heard from new addresses");
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use roce_wire::ROCE_V2_PORT;
+use socket2::SockFilter;
 
 use super::{headers::Headers, senders, setup::Setup};
 use crate::sys::socket::Socket;
@@ -96,6 +97,11 @@ impl Peers {
         (self.all.len() == MAX_PEERS).then_some(self.next)
     }
 
+    /// Gives every socket another filter.
+    pub(super) fn attach_filter(&self, filter: &[SockFilter]) -> io::Result<()> {
+        self.all.iter().try_for_each(|peer| peer.socket.attach_filter(filter))
+    }
+
     /// Opens a socket for a source.
     pub(super) fn open(
         &mut self,
@@ -164,7 +170,7 @@ mod tests {
             any.add(shared.as_fd(), MAX_PEERS as u32).unwrap();
             let mut peers = Peers::default();
             let interface = find_interface("eth0").unwrap();
-            let setup = Setup { interface: &interface, buffer_len: 1 << 16 };
+            let setup = Setup { interface: &interface, buffer_len: 1 << 16, filter: &[] };
             for source in sources {
                 peers.open(source, setup, &any).unwrap();
             }

@@ -2,6 +2,8 @@
 
 use std::{io, os::fd::AsFd};
 
+use socket2::SockFilter;
+
 use crate::sys::socket::Socket;
 use crate::{InterfaceInfo, sys};
 
@@ -11,6 +13,8 @@ pub(super) struct Setup<'a> {
     pub(super) interface: &'a InterfaceInfo,
     /// Bytes of receive buffer to request.
     pub(super) buffer_len: usize,
+    /// Drops what no peer can have sent; none if it is empty.
+    pub(super) filter: &'a [SockFilter],
 }
 
 impl Setup<'_> {
@@ -20,6 +24,9 @@ impl Setup<'_> {
         if self.interface.kind.segments_in_software() {
             // A card would merge packets whose identifications differ.
             set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        }
+        if !self.filter.is_empty() {
+            socket.attach_filter(self.filter)?;
         }
         let len = i32::try_from(self.buffer_len).unwrap_or(i32::MAX);
         if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len).is_err() {
