@@ -22,6 +22,25 @@ pub(crate) fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Returns true if a user at the other end is that of this process.
+pub(crate) fn is_own_user(user: u32) -> bool {
+    is_same_user(user, effective_user(), has_every_user)
+}
+
+/// Users that a user namespace does not have are all shown under one number, also to one of them.
+fn is_same_user(user: u32, own: u32, has_every_user: impl Fn() -> bool) -> bool {
+    user == own && (own != OVERFLOW || has_every_user())
+}
+
+/// The number of users that this process's user namespace does not have.
+const OVERFLOW: u32 = 65_534;
+
+/// Returns true if this process's user namespace has all users, as the first one has.
+fn has_every_user() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// A descriptor that is readable while any of several sockets is.
 #[derive(Debug)]
 pub(crate) struct AnyReadable(Own<OwnedFd>);
@@ -76,5 +95,17 @@ impl AnyReadable {
 impl std::os::fd::AsFd for AnyReadable {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_that_a_namespace_does_not_have_are_not_taken_for_one_another() {
+        assert!(is_same_user(7, 7, || false) && !is_same_user(7, 8, || true));
+        assert!(is_same_user(OVERFLOW, OVERFLOW, || true), "it is a user like others");
+        assert!(!is_same_user(OVERFLOW, OVERFLOW, || false));
     }
 }

@@ -99,6 +99,11 @@ impl Connections {
         sent.map_err(|_| Unsent::NotTaken)
     }
 
+    /// Returns true if a user at the other end of a connection is this one.
+    pub(super) fn is_own(&self, user: u32) -> bool {
+        user == self.user && sys::passing::is_own_user(user)
+    }
+
     /// Finds out whether a process of this user has a name.
     pub(super) fn check(&mut self, name: &str) -> Result<(), Unsent> {
         self.connect(name).map(drop)
@@ -117,7 +122,7 @@ impl Connections {
             });
         }
         match sys::passing::peer_user(socket.as_fd()) {
-            Ok(user) if user == self.user => Ok(socket),
+            Ok(user) if self.is_own(user) => Ok(socket),
             _ => Err(Unsent::NotOurs),
         }
     }

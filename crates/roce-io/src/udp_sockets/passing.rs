@@ -231,7 +231,8 @@ impl Passing {
             for _ in 0..MAX_ACCEPTED_AT_ONCE {
                 let accepted = Own::make(|| listener.accept().map(|(socket, _)| socket));
                 let Ok(socket) = accepted else { break };
-                if sys::passing::peer_user(socket.as_fd()).ok() != Some(self.connections.user)
+                let user = sys::passing::peer_user(socket.as_fd());
+                if !user.is_ok_and(|user| self.connections.is_own(user))
                     || socket.set_nonblocking(true).is_err()
                 {
                     self.untrusted += 1;
