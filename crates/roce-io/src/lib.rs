@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod af_packet;
+mod chosen_process;
 mod counting_device;
 mod device;
 mod error;
@@ -54,6 +55,7 @@ mod xdp_socket;
 pub use af_packet::{
     AfPacket, AfPacketConfig, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
 };
+pub use chosen_process::ChosenProcess;
 pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError, XdpError};

@@ -3,13 +3,12 @@
 //! Each process with connection management gets every datagram to queue pair 1. What none of its
 //! connections and listeners takes is answered only if it is no other process's either, by one of
 //! the processes on the interface: the one that holds a name for that. The kernel frees the name
-//! with the process, and a repetition of the datagram finds another.
-
-use std::os::unix::net::UnixDatagram;
+//! with the process, and a repetition of the datagram finds another. Where another user has taken the
+//! name, all of this user's answer: a peer drops what it gets twice.
 
 use roce_cm::{COUNTED_ID_BITS, DatagramAddresses};
-use roce_io::process::Own;
-use roce_io::sockets::{NameLookup, bind_abstract};
+use roce_io::ChosenProcess;
+use roce_io::sockets::NameLookup;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, ServiceId};
 
 use super::port_claim;
@@ -18,8 +17,8 @@ use crate::qpn_allocator::block_name;
 /// Decides about strays of one interface.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// The name of the process that answers requests to no process of this host, if it is this one.
-    name: Option<Own<UnixDatagram>>,
+    /// The process that answers requests to no process of this host.
+    answers: Option<ChosenProcess>,
     /// A socket for each look took 6 % of the rate of a connection beside 5000 requests a second.
     lookup: NameLookup,
 }
@@ -44,10 +43,8 @@ impl Strays {
         if is_anothers {
             return false;
         }
-        if self.name.is_none() {
-            self.name = bind_abstract(&format!("roce/cm/stray/{interface}")).ok();
-        }
-        self.name.is_some()
+        let name = || ChosenProcess::new(format!("roce/cm/stray/{interface}"));
+        self.answers.get_or_insert_with(name).is_this()
     }
 
     fn has_listener(&mut self, service: ServiceId, addresses: DatagramAddresses) -> bool {
