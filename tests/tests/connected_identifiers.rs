@@ -4,134 +4,14 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use roce_netns::Host;
 use roce_test_macros::tier1;
-use roce_tests::fixtures::{Cable, device_config, pattern};
+use roce_tests::fixtures::{Cable, device_config};
+use roce_tests::identified_ends::{End, LIMIT, PORT, Side, connect};
 use roce_verbs::cm::{
     ConnectionParameters, Error, Event, EventChannel, EventKind, Id, PortSpace, RejectReason,
     SidrStatus, Unreachable,
 };
-use roce_verbs::{
-    AccessFlags, CompletionQueue, CompletionStatus, Device, DeviceConfig, MemoryRegion, Qpn,
-    QueuePair, RecvWr, SendOperation, SendWr, environment,
-};
-
-/// Far beyond the time of any exchange without loss.
-const LIMIT: Duration = Duration::from_secs(20);
-const PORT: u16 = 7174;
-
-/// A host with a channel.
-struct End<'a> {
-    host: &'a Host,
-    channel: EventChannel,
-}
-
-impl<'a> End<'a> {
-    fn on(host: &'a Host) -> Self {
-        let shards = environment::shards().expect("a number of shards");
-        let config = DeviceConfig { shards, ..DeviceConfig::default() };
-        Self { host, channel: EventChannel::new(config).unwrap() }
-    }
-
-    fn listen(&self, space: PortSpace, address: &str) -> Id {
-        let id = self.channel.create_id(space, 1).unwrap();
-        let address = SocketAddr::new(address.parse().unwrap(), PORT);
-        self.host.run(|| id.bind(address).and_then(|()| id.listen(4))).unwrap();
-        id
-    }
-
-    fn event(&self) -> Event {
-        self.channel.next(Some(LIMIT)).unwrap().expect("an event within the time allowed")
-    }
-
-    /// Resolves address and route.
-    fn resolved(&self, space: PortSpace, address: &str) -> Id {
-        let id = self.channel.create_id(space, 2).unwrap();
-        let address = SocketAddr::new(address.parse().unwrap(), PORT);
-        self.host.run(|| id.resolve_addr(None, address, LIMIT)).unwrap();
-        let event = self.event();
-        assert_eq!((&event.id, &event.kind), (&id, &EventKind::AddressResolved));
-        id.resolve_route().unwrap();
-        let event = self.event();
-        assert_eq!((&event.id, &event.kind), (&id, &EventKind::RouteResolved));
-        id
-    }
-
-    fn request(&self) -> (Id, Event) {
-        let event = self.event();
-        assert!(matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
-        (event.id.clone(), event)
-    }
-}
-
-/// The queue pair of a connection, with memory.
-struct Side {
-    qp: QueuePair,
-    cq: CompletionQueue,
-    region: MemoryRegion,
-}
-
-impl Side {
-    fn of(id: &Id) -> Self {
-        let device: Device = id.device().expect("bound to a device");
-        let cq = device.create_cq(16, None).unwrap();
-        let pd = device.alloc_pd().unwrap();
-        let qp = pd.queue_pair(&cq, &cq).build().unwrap();
-        let region = pd.register(8192, AccessFlags::LOCAL_WRITE).unwrap();
-        id.init_queue_pair(&qp).unwrap();
-        qp.post_recv([RecvWr::new(1, [region.sge(4096..).unwrap()])]).unwrap();
-        Self { qp, cq, region }
-    }
-
-    fn parameters(&self) -> ConnectionParameters<'static> {
-        ConnectionParameters {
-            private_data: b"hello",
-            ..ConnectionParameters::new(self.qp.number())
-        }
-    }
-
-    fn complete(&self) -> CompletionStatus {
-        self.cq.spin_wait(LIMIT).expect("a completion within the time allowed").status
-    }
-
-    fn send(&self, seed: u8) {
-        self.region.write(0, &pattern(4096, seed)).unwrap();
-        let data = self.region.sge(..4096).unwrap();
-        self.qp.post_send([SendWr::new(2, SendOperation::send(), [data]).signaled()]).unwrap();
-        assert_eq!(self.complete(), CompletionStatus::Success);
-    }
-
-    fn receive(&self, seed: u8) {
-        assert_eq!(self.complete(), CompletionStatus::Success);
-        let mut bytes = vec![0; 4096];
-        self.region.read(4096, &mut bytes).unwrap();
-        assert!(bytes == pattern(4096, seed));
-    }
-}
-
-/// Connects two identifiers and their queue pairs.
-fn connect(client: &End<'_>, server: &End<'_>, address: &str) -> [(Id, Side); 2] {
-    let active = client.resolved(PortSpace::TCP, address);
-    let here = Side::of(&active);
-    active.connect(&here.parameters()).unwrap();
-    let (passive, event) = server.request();
-    let EventKind::ConnectRequest(peer) = &event.kind else { unreachable!() };
-    assert_eq!((peer.qpn, &peer.private_data[..5]), (Some(here.qp.number()), &b"hello"[..]));
-    assert_eq!((peer.private_data.len(), passive.context()), (56, 0));
-    assert_eq!(passive.peer_address(), active.local_address());
-    assert_eq!(event.listener.map(|it| it.context()), Some(1));
-    let there = Side::of(&passive);
-    passive.ready_queue_pair(&there.qp).unwrap();
-    passive.accept(&there.parameters()).unwrap();
-    let event = client.event();
-    let EventKind::ConnectResponse(peer) = &event.kind else { panic!("{event:?}") };
-    assert_eq!((peer.qpn, peer.private_data.len()), (Some(there.qp.number()), 196));
-    active.ready_queue_pair(&here.qp).unwrap();
-    active.establish().unwrap();
-    let event = server.event();
-    assert!(event.id == passive && matches!(event.kind, EventKind::Established(_)), "{event:?}");
-    [(active, here), (passive, there)]
-}
+use roce_verbs::{Device, DeviceConfig, Qpn};
 
 #[tier1]
 fn two_hosts_connect_by_address_and_port_exchange_messages_and_disconnect_from_either_end() {
