@@ -38,14 +38,29 @@ impl Cable {
     /// # Panics
     /// Without the right to make namespaces: `cargo xtask test` gives it.
     pub fn with_mtu(mtu: u32) -> Self {
+        Self::with_cables(&[("eth0", 1)], mtu)
+    }
+
+    /// Lays another cable besides, of MTU 1500: `eth1` of both hosts, with `10.2.0.1` and so on.
+    ///
+    /// # Panics
+    /// As [`with_mtu`](Self::with_mtu).
+    pub fn with_another() -> Self {
+        Self::with_cables(&[("eth0", 1), ("eth1", 2)], 1500)
+    }
+
+    fn with_cables(cables: &[(&str, u8)], mtu: u32) -> Self {
         let network = VirtualNetwork::new().expect("tier 1 runs as root or in a user namespace");
         let host = |name| network.host(name).expect("a namespace");
         let (left, right) = (host("left"), host("right"));
-        network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu }).expect("a veth pair");
-        for (host, number) in [(&left, 1), (&right, 2)] {
-            for text in [format!("10.1.0.{number}/24"), format!("fd00:1::{number}/64")] {
-                let address: IpNet = text.parse().expect("an address");
-                host.address("eth0", address).expect("an address on eth0");
+        for (name, net) in cables {
+            network.veth((&left, name), (&right, name), Link { mtu }).expect("a veth pair");
+            for (host, number) in [(&left, 1), (&right, 2)] {
+                for text in [format!("10.{net}.0.{number}/24"), format!("fd00:{net}::{number}/64")]
+                {
+                    let address: IpNet = text.parse().expect("an address");
+                    host.address(name, address).expect("an address of the interface");
+                }
             }
         }
         Self { left, right }

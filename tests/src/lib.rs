@@ -3,6 +3,7 @@
 pub mod datagrams;
 pub mod echo;
 pub mod fixtures;
+pub mod forged_datagrams;
 pub mod identified_ends;
 pub mod ip;
 pub mod kernel_objects;

@@ -2,15 +2,17 @@
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use roce_netns::{Host, Link, VirtualNetwork};
+use roce_netns::Host;
 use roce_test_macros::tier1;
 use roce_tests::datagrams::{DatagramEnd, address_handle};
 use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice};
 use roce_tests::services::{Caller, by, succeeded};
 use roce_tests::stranger::{NEIGHBOUR, STRANGER, WITH_PACKET_SOCKETS, as_stranger, may_be_others};
+use roce_verbs::cm::{ConnectionParameters, EventChannel, EventKind, PortSpace, RejectReason};
 use roce_verbs::{Backend, Device, DeviceConfig, GSI_Q_KEY, Qpn, SendOperation, SendWr};
 use roce_wire::ROCE_V2_PORT;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -77,20 +79,6 @@ impl Way {
     }
 }
 
-/// Two hosts as [`Cable`] lays one, with a second cable at `eth1`.
-fn two_cables() -> Cable {
-    let network = VirtualNetwork::new().unwrap();
-    let [left, right] = ["left", "right"].map(|name| network.host(name).unwrap());
-    for (cable, name) in [(1, "eth0"), (2, "eth1")] {
-        network.veth((&left, name), (&right, name), Link { mtu: 1500 }).unwrap();
-        for (host, number) in [(&left, 1), (&right, 2)] {
-            host.address(name, format!("10.{cable}.0.{number}/24").parse().unwrap()).unwrap();
-            host.address(name, format!("fd00:{cable}::{number}/64").parse().unwrap()).unwrap();
-        }
-    }
-    Cable { left, right }
-}
-
 /// Opens `eth0` of a host by a back end; returns what the error says.
 fn open(host: &Host, config: DeviceConfig) -> Result<Device, String> {
     host.run(|| Device::open("eth0", config)).map_err(|error| error.to_string())
@@ -102,7 +90,7 @@ fn while_a_device_is_open_no_socket_of_another_user_is_bound_to_its_port() {
         return;
     }
     for backend in BACKENDS {
-        let cable = two_cables();
+        let cable = Cable::with_another();
         let _device = TestDevice::on(&cable.left, by(backend));
         let bound: Vec<_> = as_stranger(&cable.left, || {
             // One after the other, and with all that could be bound before.
@@ -118,7 +106,7 @@ fn a_device_that_opens_is_told_which_other_user_has_a_socket_on_its_port() {
     if !may_be_others() {
         return;
     }
-    let cable = two_cables();
+    let cable = Cable::with_another();
     let said = format!("user {STRANGER} holds UDP port {ROCE_V2_PORT}");
     let is_told = |way: &dyn std::fmt::Debug, backends: &[Backend]| {
         for backend in backends {
@@ -160,7 +148,7 @@ fn packet_sockets_open_beside_the_superuser_and_take_the_port_when_it_has_closed
     if !may_be_others() {
         return;
     }
-    let cable = two_cables();
+    let cable = Cable::with_another();
     let roots = TestDevice::on(&cable.left, by(Backend::AfPacket));
     let address = SocketAddr::from(([10, 1, 0, 1], 7001));
     let echo = [env!("CARGO_BIN_EXE_roce-test-echo"), "eth0", "10.1.0.1:7001", "af-packet"];
@@ -188,6 +176,34 @@ fn packet_sockets_open_beside_the_superuser_and_take_the_port_when_it_has_closed
     let _trusting = open(&cable.left, trusting).expect("the neighbour is trusted");
     let of_stranger = as_stranger(&cable.left, || ways().find_map(|way| way.bind().ok()));
     assert!(of_stranger.is_none(), "the neighbour has the port: {of_stranger:?}");
+    neighbours.process.kill();
+}
+
+#[tier1]
+fn beside_a_socket_of_the_superuser_that_lets_all_share_its_port_devices_are_told_of_others_on_it()
+{
+    if !may_be_others() {
+        return;
+    }
+    let cable = Cable::with_another();
+    let shared = Way { address: "::", interface: None, shares_address: true, shares_port: true };
+    // As devices of versions before the first release had one.
+    let _roots = cable.left.run(|| shared.bind().unwrap());
+    let line = |port: &str| {
+        let echo = env!("CARGO_BIN_EXE_roce-test-echo").to_owned();
+        let ends = [echo, "eth0".into(), format!("10.1.0.1:{port}"), "af-packet".into()];
+        WITH_PACKET_SOCKETS.map(str::to_owned).into_iter().chain(ends).collect::<Vec<_>>()
+    };
+    let (first, address) = (line("7001"), SocketAddr::from(([10, 1, 0, 1], 7001)));
+    let first: Vec<_> = first.iter().map(String::as_str).collect();
+    let neighbours = Echo::start_by(&cable.left, address, &first);
+    let _strangers = as_stranger(&cable.left, || shared.bind().expect("the superuser shares it"));
+    let second = line("7002");
+    let mut command = Command::new(&second[0]);
+    let output = cable.left.run(|| command.args(&second[1..]).output()).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains(&STRANGER.to_string()), "{said}");
     neighbours.process.kill();
 }
 
@@ -255,4 +271,41 @@ fn names_that_another_user_has_taken_get_no_datagram_and_are_told_to_the_user_th
         "{message}"
     );
     drop(taken);
+}
+
+#[tier1]
+fn requests_without_listener_are_refused_beside_a_user_that_has_taken_the_name_for_that() {
+    if !may_be_others() {
+        return;
+    }
+    const LIMIT: Duration = Duration::from_secs(20);
+    for kind in [Type::DGRAM, Type::SEQPACKET] {
+        let cable = Cable::with_mtu(1500);
+        let _taken: Vec<_> = as_stranger(&cable.left, || {
+            (1..64)
+                .map(|interface| take_name(&format!("roce/cm/stray/{interface}"), kind))
+                .collect()
+        });
+        let [server, client] = [0, 1].map(|_| EventChannel::new(DeviceConfig::default()).unwrap());
+        let listener = server.create_id(PortSpace::TCP, 1).unwrap();
+        let address = SocketAddr::from(([10, 1, 0, 1], 7174));
+        cable.left.run(|| listener.bind(address).and_then(|()| listener.listen(1))).unwrap();
+        let id = client.create_id(PortSpace::TCP, 2).unwrap();
+        let closed = SocketAddr::from(([10, 1, 0, 1], 7175));
+        cable.right.run(|| id.resolve_addr(None, closed, LIMIT)).unwrap();
+        let event = || client.next(Some(LIMIT)).unwrap().expect("an event");
+        assert_eq!(event().kind, EventKind::AddressResolved);
+        id.resolve_route().unwrap();
+        assert_eq!(event().kind, EventKind::RouteResolved);
+        let device = id.device().unwrap();
+        let cq = device.create_cq(16, None).unwrap();
+        let qp = device.alloc_pd().unwrap().queue_pair(&cq, &cq).build().unwrap();
+        id.init_queue_pair(&qp).unwrap();
+        id.connect(&ConnectionParameters::new(qp.number())).unwrap();
+        let event = event();
+        assert!(
+            matches!(&event.kind, EventKind::Rejected { reason, .. } if *reason == RejectReason::INVALID_SERVICE_ID),
+            "{kind:?}: {event:?}"
+        );
+    }
 }
