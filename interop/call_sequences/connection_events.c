@@ -5,8 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define QUIET_MS 25
-#define PENDING_MS 120
+#define QUIET_MS 40
 
 struct seen {
 	int id;
@@ -63,14 +62,14 @@ void settle_connections(void)
 	struct seen seen[32];
 	unsigned count = 0;
 	struct pollfd asked = { .fd = t.cm->fd, .events = POLLIN };
-	while (count < 32 && poll(&asked, 1, t.is_pending ? PENDING_MS : QUIET_MS) == 1 && (asked.revents & POLLIN)) {
+	while (count < 32 && poll(&asked, 1, t.pending_ms ? t.pending_ms : QUIET_MS) == 1 && (asked.revents & POLLIN)) {
 		seen[count].order = count;
 		if (!take(&seen[count]))
 			break;
 		count++;
-		t.is_pending = 0;
+		t.pending_ms = 0;
 	}
-	t.is_pending = 0;
+	t.pending_ms = 0;
 	qsort(seen, count, sizeof *seen, by_id);
 	for (unsigned i = 0; i < count; i++)
 		note("%s", seen[i].text);

@@ -6,6 +6,13 @@
 #include <netinet/in.h>
 #include <string.h>
 
+/* The result of a call that an event may answer; a busy machine takes its time. */
+static void result_request(int code)
+{
+	result_code(code);
+	t.pending_ms = code == 0 ? 600 : 0;
+}
+
 /* The device's own address, or another one. */
 static struct sockaddr *address(uint32_t form, uint32_t port)
 {
@@ -85,8 +92,7 @@ static void resolve_addr(void)
 	arg("id=%s form=%u port=%d source=%u", index_name('i', place), form, (int)(port - t.first_port), has_source);
 	if (place >= 0) {
 		struct sockaddr_in source = *(struct sockaddr_in *)address(0, 0);
-		result_code(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL, address(form, port), 1000));
-		t.is_pending = 1;
+		result_request(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL, address(form, port), 1000));
 	}
 	end_call();
 	settle_connections();
@@ -98,8 +104,7 @@ static void resolve_route(void)
 	call("rdma_resolve_route");
 	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
-		result_code(rdma_resolve_route(t.ids[place].id, 1000));
-		t.is_pending = 1;
+		result_request(rdma_resolve_route(t.ids[place].id, 1000));
 	}
 	end_call();
 	settle_connections();
@@ -172,8 +177,7 @@ static void connect_id(void)
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) { /* librdmacm dereferences the device */
-		result_code(rdma_connect(t.ids[place].id, &it));
-		t.is_pending = 1;
+		result_request(rdma_connect(t.ids[place].id, &it));
 	}
 	end_call();
 	settle_connections();
@@ -186,8 +190,7 @@ static void accept_id(void)
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) {
-		result_code(rdma_accept(t.ids[place].id, &it));
-		t.is_pending = 1;
+		result_request(rdma_accept(t.ids[place].id, &it));
 	}
 	end_call();
 	settle_connections();
@@ -201,8 +204,7 @@ static void reject(void)
 	call("rdma_reject");
 	arg("id=%s data=%u", index_name('i', place), len);
 	if (place >= 0) {
-		result_code(rdma_reject(t.ids[place].id, data, (uint8_t)len));
-		t.is_pending = 1;
+		result_request(rdma_reject(t.ids[place].id, data, (uint8_t)len));
 	}
 	end_call();
 	settle_connections();
@@ -214,8 +216,7 @@ static void disconnect(void)
 	call("rdma_disconnect");
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	if (place >= 0) {
-		result_code(rdma_disconnect(t.ids[place].id));
-		t.is_pending = 1;
+		result_request(rdma_disconnect(t.ids[place].id));
 	}
 	end_call();
 	settle_connections();
@@ -232,7 +233,7 @@ static void destroy_id(void)
 			rdma_destroy_qp(it->id);
 		result_code(rdma_destroy_id(it->id));
 		it->id = NULL;
-		t.is_pending = 1;
+		t.pending_ms = 150; /* a peer hears of it, if there is one */
 	}
 	end_call();
 	settle_connections();
@@ -245,8 +246,7 @@ static void establish(void)
 	call(notifies ? "rdma_notify" : "rdma_establish");
 	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
-		result_code(notifies ? rdma_notify(t.ids[place].id, IBV_EVENT_COMM_EST) : rdma_establish(t.ids[place].id));
-		t.is_pending = 1;
+		result_request(notifies ? rdma_notify(t.ids[place].id, IBV_EVENT_COMM_EST) : rdma_establish(t.ids[place].id));
 	}
 	end_call();
 	settle_connections();
@@ -320,10 +320,9 @@ static void multicast(void)
 	arg("id=%s", index_name('i', place));
 	if (place >= 0) {
 		if (leaves)
-			result_code(rdma_leave_multicast(t.ids[place].id, (struct sockaddr *)&group));
+			result_request(rdma_leave_multicast(t.ids[place].id, (struct sockaddr *)&group));
 		else
-			result_code(rdma_join_multicast(t.ids[place].id, (struct sockaddr *)&group, NULL));
-		t.is_pending = 1;
+			result_request(rdma_join_multicast(t.ids[place].id, (struct sockaddr *)&group, NULL));
 	}
 	end_call();
 	settle_connections();
@@ -388,15 +387,13 @@ static void connection(void)
 	code = rdma_create_id(t.cm, &t.ids[client].id, &t.ids[client], RDMA_PS_TCP);
 	if (!code)
 		code = rdma_resolve_addr(t.ids[client].id, NULL, address(0, port), 1000);
-	result_code(code);
+	result_request(code);
 	end_call();
-	t.is_pending = 1;
 	settle_connections();
 	call("rdma_resolve_route");
 	arg("id=%s", index_name('i', client));
-	result_code(rdma_resolve_route(t.ids[client].id, 1000));
+	result_request(rdma_resolve_route(t.ids[client].id, 1000));
 	end_call();
-	t.is_pending = 1;
 	settle_connections();
 	call("rdma_create_qp");
 	arg("id=%s", index_name('i', client));
@@ -406,16 +403,15 @@ static void connection(void)
 	arg("id=%s", index_name('i', client));
 	struct rdma_conn_param it = parameters();
 	int server = free_id();
-	result_code(rdma_connect(t.ids[client].id, &it));
+	result_request(rdma_connect(t.ids[client].id, &it));
 	end_call();
-	t.is_pending = 1;
 	settle_connections();
 	if (server < 0 || !t.ids[server].id)
 		return;
 	if (is_rejected) {
 		call("rdma_reject");
 		arg("id=%s", index_name('i', server));
-		result_code(rdma_reject(t.ids[server].id, NULL, 0));
+		result_request(rdma_reject(t.ids[server].id, NULL, 0));
 	} else {
 		call("rdma_create_qp");
 		arg("id=%s", index_name('i', server));
@@ -424,10 +420,9 @@ static void connection(void)
 		call("rdma_accept");
 		arg("id=%s", index_name('i', server));
 		it = parameters();
-		result_code(rdma_accept(t.ids[server].id, &it));
+		result_request(rdma_accept(t.ids[server].id, &it));
 	}
 	end_call();
-	t.is_pending = 1;
 	settle_connections();
 }
 

@@ -91,7 +91,7 @@ int open_device(const char *name)
 		t.regions[i].memory = memory + 2 * i * (int)BUFFER;
 		for (unsigned n = 0; n < BUFFER; n++)
 			t.regions[i].memory[n] = (uint8_t)(n * 7 + (n >> 8) + (unsigned)i * 31);
-		t.regions[i].printed_crc = crc_of(t.regions[i].memory, BUFFER);
+		t.regions[i].printed_sum = sum_of(t.regions[i].memory, BUFFER);
 	}
 	return 0;
 }
@@ -107,10 +107,15 @@ void set_address_handle(struct ibv_ah_attr *attributes)
 	attributes->grh.hop_limit = 64;
 }
 
-uint32_t crc_of(const uint8_t *bytes, size_t len)
+/* FNV by words of eight bytes: an emulated processor is slow. */
+uint32_t sum_of(const uint8_t *bytes, size_t len)
 {
-	uint32_t crc = 0x811c9dc5;
-	for (size_t i = 0; i < len; i++)
-		crc = (crc ^ bytes[i]) * 0x01000193;
-	return crc;
+	uint64_t sum = 0xcbf29ce484222325u;
+	for (size_t i = 0; i + 8 <= len; i += 8) {
+		uint64_t word;
+		memcpy(&word, bytes + i, 8);
+		sum = (sum ^ word) * 0x100000001b3u;
+		sum ^= sum >> 32; /* else the highest bits of a word change the highest of the sum alone */
+	}
+	return (uint32_t)sum;
 }

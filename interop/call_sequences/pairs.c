@@ -190,9 +190,11 @@ static int change(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	if (!code && mask & IBV_QP_STATE) {
 		pair->state = attributes->qp_state;
 		if (pair->state == IBV_QPS_RESET)
-			pair->waiting = 0;
-		if (pair->state == IBV_QPS_RTR)
-			pair->is_asked_in_vain = 0;
+			pair->waiting = pair->is_failed = 0;
+		if (pair->state == IBV_QPS_RTR) {
+			pair->is_asked_in_vain = pair->hears_another = 0;
+			pair->session = t.sessions;
+		}
 	}
 	return code;
 }
@@ -212,8 +214,8 @@ static void modify_qp(void)
 	usual_attributes(&attributes, peer < 0 ? NULL : &t.pairs[peer]);
 	attributes.qp_state = to;
 	int mask = needed(pair->type, to) | IBV_QP_STATE;
-	arg("qp=%s type=%u from=%u to=%u peer=%s", index_name('q', place), pair->type, pair->state, to,
-	    index_name('q', peer));
+	arg("qp=%s type=%u from=%u to=%u peer=%s%s", index_name('q', place), pair->type, pair->state, to,
+	    index_name('q', peer), pair->is_failed ? " failed" : "");
 	if (chance(12))
 		mask &= ~(1 << pick(26));
 	if (chance(25))
@@ -227,6 +229,7 @@ static void modify_qp(void)
 		arg("knows-state");
 	if (pair->peer < 0)
 		pair->peer = peer;
+	t.sessions++;
 	change(pair, &attributes, mask);
 	end_call();
 	settle();
@@ -255,10 +258,31 @@ static void connect_pairs(void)
 		return;
 	for (int n = 0; n < 8 && (a == b || t.pairs[a].type != t.pairs[b].type); n++)
 		b = some_pair();
+	t.sessions++;
 	bring_up(a, b);
 	if (a != b)
 		bring_up(b, a);
 	settle();
+}
+
+/* A change to the error state by the program, and what is posted there: the same for every service. */
+static void end_pair(void)
+{
+	int place = some_pair();
+	call("ibv_modify_qp");
+	if (place < 0) {
+		end_call();
+		return;
+	}
+	struct pair *pair = &t.pairs[place];
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+	arg("qp=%s type=%u from=%u to=%u%s", index_name('q', place), pair->type, pair->state, IBV_QPS_ERR,
+	    pair->is_failed ? " failed" : "");
+	change(pair, &attributes, IBV_QP_STATE);
+	end_call();
+	settle();
+	if (pair->state == IBV_QPS_ERR)
+		post_flushed(place);
 }
 
 static void query_qp(void)
@@ -279,7 +303,7 @@ static void query_qp(void)
 	if (!code) {
 		int has_path = pair->type != IBV_QPT_UD && (pair->state == IBV_QPS_RTR || pair->state == IBV_QPS_RTS);
 		out("state=%u public=%u cur=%u mig=%u qkey=%#x rq_psn=%u sq_psn=%u dest=%s access=%#x", a.qp_state,
-		    pair->qp->state, a.cur_qp_state, a.path_mig_state, a.qkey, pair->is_asked_in_vain ? 0 : a.rq_psn, a.sq_psn,
+		    pair->qp->state, a.cur_qp_state, a.path_mig_state, a.qkey, pair->is_asked_in_vain || pair->hears_another ? 0 : a.rq_psn, a.sq_psn,
 		    named('Q', a.dest_qp_num), a.qp_access_flags);
 		out("pkey=%u alt_pkey=%u drain=%u notify=%u rd=%u dest_rd=%u rnr_timer=%u port=%u timeout=%u retry=%u "
 		    "rnr=%u alt_port=%u alt_timeout=%u rate=%u",
@@ -341,5 +365,6 @@ void prepare_verbs(void)
 }
 
 const struct step pair_steps[] = {
-	{ create_qp, 6 }, { destroy_qp, 2 }, { modify_qp, 12 }, { query_qp, 6 }, { connect_pairs, 6 }, { multicast, 1 }, { 0 },
+	{ create_qp, 6 }, { destroy_qp, 2 }, { modify_qp, 12 }, { query_qp, 6 },
+	{ connect_pairs, 6 }, { end_pair, 2 }, { multicast, 1 }, { 0 },
 };

@@ -5,6 +5,9 @@
 #include <poll.h>
 #include <string.h>
 
+/* Requests that may complete before the queue is polled, and more. */
+#define SMALL 64
+
 static void create_comp_channel(void)
 {
 	int place = free_channel();
@@ -44,7 +47,7 @@ static void create_cq(void)
 		vector = 0;
 	if (place >= 0) {
 		struct queue *queue = &t.queues[place];
-		*queue = (struct queue){ 0 };
+		*queue = (struct queue){ .is_small = cqe.value < SMALL };
 		queue->cq = ibv_create_cq(t.context, (int)cqe.value, queue, channel < 0 ? NULL : t.channels[channel],
 					  (int)vector);
 		result_pointer(queue->cq);
@@ -88,8 +91,10 @@ static void resize_cq(void)
 	if (place >= 0) {
 		int code = ibv_resize_cq(t.queues[place].cq, (int)cqe.value);
 		result_code(code);
-		if (!code)
+		if (!code) {
+			t.queues[place].is_small = cqe.value < SMALL;
 			out("cqe=%s", relation((uint64_t)t.queues[place].cq->cqe, cqe.value));
+		}
 	}
 	end_call();
 }
@@ -185,6 +190,8 @@ static void modify_srq(void)
 		result_code(ibv_modify_srq(t.srqs[place], &attributes, (int)mask));
 	}
 	end_call();
+	if (mask & IBV_SRQ_LIMIT)
+		settle(); /* it may be reached at once */
 }
 
 static void query_srq(void)

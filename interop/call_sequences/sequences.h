@@ -62,11 +62,12 @@ struct region {
 	uint8_t *memory;
 	int pd;
 	uint32_t access;
-	uint32_t printed_crc;
+	uint32_t printed_sum;
 };
 struct queue {
 	struct ibv_cq *cq;
 	uint32_t events, acknowledged;
+	int is_small; /* it was asked for fewer places than requests may complete */
 };
 struct pair {
 	struct ibv_qp *qp;
@@ -76,6 +77,9 @@ struct pair {
 	int waiting; /* signaled requests without a completion */
 	int unsignaled; /* others were posted just now */
 	int is_asked_in_vain; /* a peer may have sent it what has no place at the peer */
+	int hears_another;    /* a sender of another sequence has posted to it */
+	int is_failed;        /* a send has completed in error since it was brought up */
+	uint32_t session;     /* the same for two that were brought up for one another */
 	uint32_t serial, max_send, max_receive, inline_max, send_pieces, receive_pieces;
 	enum ibv_qp_state state;
 	uint64_t receives[64]; /* addresses by serial number */
@@ -95,14 +99,14 @@ struct table {
 	struct ibv_comp_channel *channels[CHANNELS];
 	struct queue queues[CQS];
 	struct ibv_srq *srqs[SRQS];
-	uint32_t srq_serial;
+	uint32_t srq_serial, sessions;
 	uint64_t srq_receives[64];
 	struct pair pairs[PAIRS];
 	struct ibv_ah *handles[HANDLES];
 	struct rdma_event_channel *cm;
 	struct identifier ids[IDS];
 	uint32_t first_port; /* of four */
-	int is_pending;      /* an answer of rdma_cm may be under way */
+	int pending_ms;      /* an answer of rdma_cm may be under way for so long */
 };
 extern struct table t;
 
@@ -128,8 +132,9 @@ void prepare_verbs(void); /* objects that most sequences need */
 void prepare_connections(void);
 void settle(void);        /* waits until the device is quiet, and prints what it did */
 void settle_connections(void);
-void bring_up(int index, int peer);
+void bring_up(int index, int peer); /* in the session t.sessions */
+void post_flushed(int place); /* a receive and a send to a queue pair in error */
 void note_files(void);    /* what programs read below /sys */
-uint32_t crc_of(const uint8_t *bytes, size_t len);
+uint32_t sum_of(const uint8_t *bytes, size_t len);
 
 #endif

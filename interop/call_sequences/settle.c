@@ -13,6 +13,8 @@
 #define QUIET_MS 6
 #define LONG_MS 120
 #define UNSIGNALED_MS 300
+/* A busy machine may let this process stand still for longer than all of these: so many polls find nothing, too. */
+#define QUIET_POLLS 20
 
 struct kept {
 	uint64_t key; /* completion queue, queue pair, direction */
@@ -55,6 +57,8 @@ static void keep(int queue, const struct ibv_wc *wc)
 	int is_signaled = (int)(wc->wr_id >> 31) & 1;
 	if (direction == 0 && place < PAIRS && is_signaled && t.pairs[place].waiting > 0)
 		t.pairs[place].waiting--;
+	if (direction == 0 && place < PAIRS && wc->status != IBV_WC_SUCCESS)
+		t.pairs[place].is_failed = 1;
 	unsigned type = type_of(wc->qp_num);
 	int is_received_datagram = direction != 0 && type == IBV_QPT_UD;
 	if (is_received_datagram && wc->status == IBV_WC_SUCCESS)
@@ -68,12 +72,12 @@ static void keep(int queue, const struct ibv_wc *wc)
 			   index_name('c', queue), "srq"[direction % 3], place, (unsigned)(wc->wr_id & 0x7fffffff), wc->status,
 			   named('Q', wc->qp_num), type);
 	if (wc->status == IBV_WC_SUCCESS) {
-		/* The length of a SEND or WRITE is given for receives, READs and atomics only. */
+		/* The length of a SEND or WRITE is given for receives, READs and atomics only, its data for receives. */
 		int has_length = direction != 0 || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP ||
 				 wc->opcode == IBV_WC_FETCH_ADD;
 		snprintf(it->text + len, sizeof it->text - (size_t)len, " opcode=%u flags=%#x bytes=%u imm=%#x src=%s slid=%u sl=%u",
 			 wc->opcode, wc->wc_flags, has_length ? wc->byte_len : 0,
-			 wc->wc_flags & IBV_WC_WITH_IMM ? be32toh(wc->imm_data) : 0,
+			 direction != 0 && wc->wc_flags & IBV_WC_WITH_IMM ? be32toh(wc->imm_data) : 0,
 			 is_received_datagram ? named('Q', wc->src_qp) : "-", wc->slid, wc->sl);
 	}
 }
@@ -130,7 +134,7 @@ static const char *subject(const struct ibv_async_event *event)
 	case IBV_EVENT_CQ_ERR:
 		for (int i = 0; i < CQS; i++)
 			if (t.queues[i].cq == event->element.cq)
-				return index_name('c', i);
+				return t.queues[i].is_small ? "small" : index_name('c', i);
 		return "another queue";
 	case IBV_EVENT_QP_FATAL ... IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
@@ -176,10 +180,10 @@ static void print_async_events(void)
 static void print_memory(void)
 {
 	for (int i = 0; i < REGIONS; i++) {
-		uint32_t crc = crc_of(t.regions[i].memory, BUFFER);
-		if (crc != t.regions[i].printed_crc)
-			note("memory %s crc=%08x", index_name('m', i), crc);
-		t.regions[i].printed_crc = crc;
+		uint32_t sum = sum_of(t.regions[i].memory, BUFFER);
+		if (sum != t.regions[i].printed_sum)
+			note("memory %s sum=%08x", index_name('m', i), sum);
+		t.regions[i].printed_sum = sum;
 	}
 }
 
@@ -187,17 +191,21 @@ void settle(void)
 {
 	uint64_t from = milliseconds(), last = from;
 	int unsignaled = 0;
+	unsigned polls = 0;
 	for (int i = 0; i < PAIRS; i++) {
 		unsignaled |= t.pairs[i].qp && t.pairs[i].unsignaled && t.pairs[i].state == IBV_QPS_RTS;
 		t.pairs[i].unsignaled = 0;
 	}
 	for (;;) {
 		uint64_t now = milliseconds();
-		if (poll_all())
+		polls++;
+		if (poll_all()) {
 			last = now;
+			polls = 0;
+		}
 		/* The failure of a request that is not signaled is known by its end alone. */
 		unsigned quiet = waiting() ? LONG_MS : unsignaled ? UNSIGNALED_MS : QUIET_MS;
-		if (now - last > quiet || now - from > 1000)
+		if (polls >= QUIET_POLLS && (now - last > quiet || now - from > 1000))
 			break;
 		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 	}

@@ -86,11 +86,42 @@ static int is_writable(const struct ibv_sge *piece)
 	return 0;
 }
 
+/* Whether all of a piece is registered, and so can be sent. */
+static int is_readable(const struct ibv_sge *piece)
+{
+	for (int i = 0; i < REGIONS; i++) {
+		const struct ibv_mr *mr = t.regions[i].mr;
+		if (mr && mr->lkey == piece->lkey)
+			return piece->addr >= (uintptr_t)mr->addr && piece->addr + piece->length <= (uintptr_t)mr->addr + mr->length;
+	}
+	return 0;
+}
+
+/* Whether the peer expects another sequence number: it was brought up for another one, or hears a second sender. */
+static int is_uneven(int place)
+{
+	const struct pair *pair = &t.pairs[place];
+	if (pair->peer < 0 || t.pairs[pair->peer].session != pair->session)
+		return 1;
+	for (int i = 0; i < PAIRS; i++)
+		if (i != place && t.pairs[i].qp && t.pairs[i].peer == pair->peer)
+			return 1;
+	return 0;
+}
+
 /* Which queue pair requests are posted to. */
 static void arg_pair(int place)
 {
 	const struct pair *pair = &t.pairs[place];
-	arg("qp=%s type=%u state=%u%s", index_name('q', place), pair->type, pair->state, pair->peer == place ? " self" : "");
+	arg("qp=%s type=%u state=%u%s%s", index_name('q', place), pair->type, pair->state, pair->peer == place ? " self" : "",
+	    pair->is_failed ? " failed" : "");
+	if (pair->type == IBV_QPT_UC && pair->peer >= 0 && t.pairs[pair->peer].is_failed)
+		arg("to-failed");
+	if (pair->type == IBV_QPT_UC && is_uneven(place)) {
+		arg("uneven");
+		if (pair->peer >= 0)
+			t.pairs[pair->peer].hears_another = 1;
+	}
 }
 
 struct posting {
@@ -182,6 +213,11 @@ static void fill_send(struct posting *posting, int index)
 		arg("inline-result");
 	if (has_result && flags & IBV_SEND_FENCE)
 		arg("fenced-result");
+	for (int i = 0; i < index; i++)
+		if (has_result && posting->requests[i].send_flags & IBV_SEND_FENCE)
+			arg("behind-fence");
+	if (!has_result && first.length && !is_readable(&first))
+		arg("no-source");
 	if (has_result && !is_writable(&first)) {
 		arg("no-place");
 		if (pair->peer >= 0)
@@ -198,6 +234,8 @@ static void fill_send(struct posting *posting, int index)
 			arg("other-domain");
 		if (wr->wr.ud.remote_qpn == pair->qp->qp_num)
 			arg("to-self");
+		if (wr->wr.ud.remote_qpn == t.pairs[peer].qp->qp_num && t.pairs[peer].is_failed)
+			arg("to-failed");
 		if (first.length * pieces > 4096) /* the MTU of the port */
 			arg("oversized");
 		if (handle < 0) { /* the library would read through it */
@@ -310,7 +348,7 @@ static void post_recv(void)
 	if (code)
 		out("bad=%td", bad ? bad - requests : -1);
 	end_call();
-	if (pair->state == IBV_QPS_ERR || pair->state == IBV_QPS_SQE)
+	if (pair->state == IBV_QPS_ERR || pair->state == IBV_QPS_SQE || pair->is_failed)
 		settle();
 }
 
@@ -381,6 +419,29 @@ static void *post_in_thread(void *given)
 	return NULL;
 }
 
+/*
+ * A WRITE that fails in no way, to a place of its own: of two requests at a time each other kind shows which was
+ * the first. Prints it; returns 0 if there is none.
+ */
+static int draw_write(struct posting *posting, int place, int index)
+{
+	struct ibv_sge *piece = &posting->pieces[0][0];
+	posting->place = place;
+	posting->count = 1;
+	arg_pair(place);
+	*piece = some_piece(ONE_OF(1, 8, 1024, 4096), sent_at(), 0);
+	int target = some_region();
+	const struct ibv_mr *mr = t.regions[target].mr;
+	uint32_t offset = REACHED_AT + (uint32_t)index * 8192;
+	arg("remote=m%d+%u", target, offset);
+	posting->requests[0] = (struct ibv_send_wr){ .wr_id = number_of(place, 's', 1, ++t.pairs[place].serial),
+						     .sg_list = piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+						     .send_flags = IBV_SEND_SIGNALED };
+	posting->requests[0].wr.rdma.remote_addr = (uintptr_t)t.regions[target].memory + offset;
+	posting->requests[0].wr.rdma.rkey = mr->rkey;
+	return is_readable(piece) && t.regions[target].access & IBV_ACCESS_REMOTE_WRITE && mr->length == BUFFER;
+}
+
 /* Two threads post to two queue pairs at a time: each has its own results whatever the order is. */
 static void post_in_two_threads(void)
 {
@@ -388,17 +449,20 @@ static void post_in_two_threads(void)
 	pthread_t threads[2];
 	int a = some_pair(), b = some_pair();
 	call("ibv_post_send");
-	/* In one completion queue, and in one another's memory, the order would show. */
-	if (a < 0 || a == b || some_region() < 0 || t.pairs[a].peer == a || t.pairs[b].peer == b) {
+	if (a < 0 || a == b || some_region() < 0 || t.pairs[a].type == IBV_QPT_UD || t.pairs[b].type == IBV_QPT_UD) {
 		arg("no two queue pairs");
 		end_call();
 		return;
 	}
-	int places[2] = { a, b };
+	int places[2] = { a, b }, are_right = 1;
 	for (int i = 0; i < 2; i++) {
 		arg("thread=%d", i);
-		arg_pair(places[i]);
-		draw(&posters[i].posting, places[i], 1);
+		are_right &= draw_write(&posters[i].posting, places[i], i);
+	}
+	if (!are_right) {
+		arg("not right");
+		end_call();
+		return;
 	}
 	for (int i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, post_in_thread, &posters[i]);
@@ -408,6 +472,38 @@ static void post_in_two_threads(void)
 	}
 	result_code(posters[0].code);
 	out("other=%s", errno_name(posters[1].code));
+	end_call();
+	settle();
+}
+
+void post_flushed(int place)
+{
+	struct pair *pair = &t.pairs[place];
+	struct posting posting = { .place = place, .count = 1 };
+	struct ibv_sge piece = { .addr = (uintptr_t)t.regions[0].memory, .length = 8 };
+	struct ibv_recv_wr receive = { number_of(place, 'r', 1, ++pair->serial), NULL, &piece, 1 }, *bad_receive = NULL;
+	call("ibv_post_recv");
+	arg("qp=%s type=%u state=%u srq=%s", index_name('q', place), pair->type, pair->state, index_name('s', pair->srq));
+	result_code(ibv_post_recv(pair->qp, &receive, &bad_receive));
+	end_call();
+	settle();
+	struct ibv_send_wr *bad = NULL;
+	posting.requests[0] = (struct ibv_send_wr){ .wr_id = number_of(place, 's', 1, ++pair->serial), .sg_list = &piece,
+						    .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	if (pair->type == IBV_QPT_UD) {
+		int handle = some_handle();
+		if (handle < 0 || t.handles[handle]->pd != pair->qp->pd)
+			return;
+		posting.requests[0].wr.ud.ah = t.handles[handle];
+		posting.requests[0].wr.ud.remote_qpn = pair->qp->qp_num;
+		posting.requests[0].wr.ud.remote_qkey = QKEY;
+	}
+	call("ibv_post_send");
+	arg_pair(place);
+	arg("[op=%u]", IBV_WR_SEND);
+	int code = ibv_post_send(pair->qp, posting.requests, &bad);
+	result_code(code);
+	note_posted(&posting, code ? bad : NULL);
 	end_call();
 	settle();
 }

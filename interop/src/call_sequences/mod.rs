@@ -39,6 +39,8 @@ pub struct Summary {
     pub cut: u64,
     /// Differences that no row allows, at most one for each sequence.
     pub found: Vec<Found>,
+    /// Differences that were not there each time when their sequences were executed again.
+    pub unsteady: Vec<Found>,
     /// Sequences that ended or stopped rxe's kernel or process, and how.
     pub crashes: Vec<(u64, String)>,
     /// How often each row was used.
