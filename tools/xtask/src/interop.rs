@@ -52,6 +52,37 @@ pub(crate) fn stage(log: &Log) -> Result<StageResult> {
     Ok(StageResult::Passed(summary.to_owned()))
 }
 
+/// Sequences of fixed seeds as a stage; the log holds their differences.
+///
+/// # Errors
+/// As [`sequences`].
+pub(crate) fn sequences_stage(log: &Log) -> Result<StageResult> {
+    log.run(&mut workspace::build_for_tests())?;
+    let ran = log.run(program("call_sequences").args(["--first", "0", "--count", SEQUENCES]));
+    let text = std::fs::read_to_string(log.path())?;
+    if let Err(error) = ran {
+        let (found, _) = text.split_once(UNSTEADY).unwrap_or((&text, ""));
+        for seed in seeds(found) {
+            log.add_repeat(format!("cargo xtask sequences --show {seed}"));
+        }
+        return Err(error);
+    }
+    let summary = text.lines().rev().find(|line| line.contains(" compared, ")).unwrap_or_default();
+    Ok(StageResult::Passed(summary.to_owned()))
+}
+
+/// How many sequences the stage executes.
+const SEQUENCES: &str = "80";
+
+/// The line in front of differences that were not there each time, which fail nothing.
+const UNSTEADY: &str = "\nnot each time:\n";
+
+/// Returns the seeds of the examples that the program has printed.
+fn seeds(text: &str) -> Vec<u64> {
+    let examples = text.lines().filter_map(|line| line.trim().strip_prefix("seed "));
+    examples.filter_map(|it| it.split(':').next()?.parse().ok()).collect()
+}
+
 pub(crate) fn matrix() -> Command {
     program("interop")
 }
@@ -61,4 +92,16 @@ fn program(name: &str) -> Command {
     let mut program = Command::new(workspace::target().join("debug").join(name));
     program.arg("--target").arg(workspace::target());
     program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_difference_is_repeated_by_the_seed_of_its_example() {
+        let text = "    2 ibv_dereg_mr ret: EINVAL | EBUSY\n      seed 49: 29 ibv_dereg_mr mr=m0\n\
+                    allowed 7 times: seed\n      seed x: no number\n";
+        assert_eq!(seeds(text), [49]);
+    }
 }

@@ -147,7 +147,7 @@ fn run_stages(options: &Options) -> Result<()> {
             });
         }
     }
-    if any_wanted(&["tier 2 guest", "tier 2", "tier 2 interop", "tier 2 programs"]) {
+    if STAGES.iter().any(|name| name.starts_with("tier 2") && wanted(name)) {
         let missing = prepare_guest(&mut stages);
         if wanted("tier 2") {
             stages.run("tier 2", |log| match &missing {
@@ -159,6 +159,12 @@ fn run_stages(options: &Options) -> Result<()> {
             stages.run("tier 2 interop", |log| match &missing {
                 Some(why) => Ok(StageResult::Skipped(why.clone())),
                 None => interop::stage(log),
+            });
+        }
+        if wanted("tier 2 sequences") {
+            stages.run("tier 2 sequences", |log| match &missing {
+                Some(why) => Ok(StageResult::Skipped(why.clone())),
+                None => interop::sequences_stage(log),
             });
         }
         if wanted("tier 2 programs") {
@@ -382,6 +388,7 @@ const STAGES: &[&str] = &[
     "tier 2 guest",
     "tier 2",
     "tier 2 interop",
+    "tier 2 sequences",
     "tier 2 programs",
     "cost",
     "book",
