@@ -4,6 +4,7 @@
 //! what it must print. [`local`] runs it by `roce run --local`, in one private host or in several;
 //! [`rxe`] runs one end by `roce run` and the other on the kernel's `rdma_rxe` in the guest.
 
+mod ceph;
 mod dapl;
 mod device_counter;
 mod fio;
@@ -15,6 +16,7 @@ pub mod local;
 pub mod open_mpi;
 mod perftest;
 mod preloaded_rsockets;
+mod profilers;
 mod program;
 pub mod pypi;
 pub mod python_suite;
@@ -49,6 +51,8 @@ pub fn programs(is_quick: bool) -> Vec<Program> {
         ("fio", fio::PROGRAMS),
         ("tgt and libiscsi", iscsi::PROGRAMS),
         ("Ruby", ruby::PROGRAMS),
+        ("Ceph", ceph::PROGRAMS),
+        ("profilers", profilers::PROGRAMS),
     ];
     groups
         .into_iter()

@@ -70,6 +70,16 @@ pub(super) const PROGRAMS: &[Program] = &[
         "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_fadd -n 1000 {peer?}",
     ),
     perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_cswap -n 1000 {peer?}",
+    ),
+    perftest(
+        "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_add -n 1000 {peer?}",
+    ),
+    // Atomic operations of the device. Those above are messages to UCX at the peer, since rc_verbs has not all
+    // operations that UCP wants of a device.
+    perftest("ucx_perftest $p -d roce0:1 -x rc_verbs -t fadd -n 1000 {peer?}").quick(),
+    perftest("ucx_perftest $p -d roce0:1 -x rc_verbs -t cswap -n 1000 {peer?}"),
+    perftest(
         "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t tag_lat -n 2000 {peer?}",
     ).quick(),
     perftest(

@@ -146,6 +146,10 @@ pub(crate) const DROPIN_PROGRAMS: &[Requirement] = &[
     (Program("tgtadm"), "tgt"),
     (Program("iscsi-test-cu"), "libiscsi-bin"),
     (Program("ruby"), "ruby"),
+    (Program("ceph-mon"), "ceph-mon"),
+    (Program("ceph-osd"), "ceph-osd"),
+    (Program("ceph"), "ceph-common"),
+    (File("/usr/lib/x86_64-linux-gnu/libprofiler.so.0"), "libgoogle-perftools4"),
 ];
 
 /// Debian packages of what lays out and packs an installation.
