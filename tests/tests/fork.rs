@@ -45,6 +45,11 @@ fn a_program_that_closes_all_descriptors_keeps_those_that_it_opens_then() {
 }
 
 #[tier1("librdmacm-dev")]
+fn the_end_of_a_program_that_has_closed_all_descriptors_writes_nothing_to_those_of_its_own() {
+    run_forks(BACKENDS, &["exit-when-closed"]);
+}
+
+#[tier1("librdmacm-dev")]
 fn a_program_that_closes_all_descriptors_of_a_device_gets_an_error_for_a_path() {
     run_forks(BACKENDS, &["path-when-closed"]);
 }

@@ -1,11 +1,13 @@
 /* What a program does after its last close, and what other processes find after a parent has ended. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +55,49 @@ void closed_while_open(void)
 	check_own();
 	use_own_device(7);
 	check_own();
+}
+
+/* A process that opens a device, closes all descriptors and gives their numbers to a connection of its own. */
+static void end_with_connection(int connection)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 3 * 4096, 16);
+	struct connection pair = connect_to_self(&endpoint, 4);
+	transfer(&endpoint, &pair, 64, 1);
+	CHECK_EQ(ibv_req_notify_cq(endpoint.cq, 0), 0);
+	/* The threads of the device sleep by then. */
+	usleep(100000);
+	bool was_open[64];
+	for (int fd = 3; fd < 64; fd++) {
+		was_open[fd] = fd != connection && fcntl(fd, F_GETFD) >= 0;
+		if (was_open[fd])
+			close(fd);
+	}
+	for (int fd = 3; fd < 64; fd++)
+		if (was_open[fd])
+			CHECK_EQ(dup2(connection, fd), fd);
+	exit(0);
+}
+
+/* What runs at the end of such a process writes nothing to the connection. */
+void exit_when_closed(void)
+{
+	for (int round = 0; round < 3; round++) {
+		int ends[2];
+		char bytes[64];
+		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			limit_time(60);
+			close(ends[0]);
+			end_with_connection(ends[1]);
+		}
+		CHECK_EQ(close(ends[1]), 0);
+		CHECK_EQ(read(ends[0], bytes, sizeof bytes), 0);
+		expect_success_of(child);
+		CHECK_EQ(close(ends[0]), 0);
+	}
 }
 
 /* Nothing can tell the thread that would ask the kernel for the path. */

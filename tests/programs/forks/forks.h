@@ -50,6 +50,7 @@ void own_device(void);
 void made_meanwhile(void);
 void closed_descriptors(void);
 void closed_while_open(void);
+void exit_when_closed(void);
 void path_when_closed(void);
 void one_thread(void);
 void locked_memory(void);

@@ -161,6 +161,7 @@ static void run_table(unsigned cases, unsigned count, unsigned seed)
 static const struct scenario scenarios[] = {
 	{"closed-descriptors", closed_descriptors},
 	{"closed-while-open", closed_while_open},
+	{"exit-when-closed", exit_when_closed},
 	{"path-when-closed", path_when_closed},
 	{"locked-memory", locked_memory},
 	{"made-meanwhile", made_meanwhile},

@@ -326,7 +326,9 @@ impl Driver {
     pub(crate) fn end_threads(&self, deadline: std::time::Instant) {
         let common = &self.shards.common;
         common.stopping.store(true, Ordering::SeqCst);
-        let run = || self.shards.threads().iter().any(|thread| !thread.is_finished());
+        // A program that has closed all descriptors has left the threads without what wakes them.
+        let can_end = || self.open_shards().all(|shard| shard.sleep().can_wake());
+        let run = || can_end() && self.shards.threads().iter().any(|thread| !thread.is_finished());
         while run() && std::time::Instant::now() < deadline {
             self.open_shards().for_each(|shard| shard.sleep().wake());
             std::thread::yield_now();

@@ -155,7 +155,9 @@ impl ManagementQueries {
             let _sent = inbox.send(request);
         }
         // After the sender is gone, which may have been the last: the thread must see that.
-        let _written = self.wake.write(1);
+        if self.wake.is_open() {
+            let _written = self.wake.write(1);
+        }
     }
 }
 

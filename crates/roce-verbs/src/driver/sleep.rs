@@ -75,7 +75,10 @@ impl ThreadSleep {
     /// Ends the sleep. Further calls do nothing until the thread has slept again.
     pub(super) fn wake(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
-        let _written = self.wake.write(1);
+        // The program may have closed all descriptors, and opened files of its own.
+        if self.can_wake() {
+            let _written = self.wake.write(1);
+        }
     }
 }
 
