@@ -111,6 +111,11 @@ fn an_operation_ends_after_its_timeout_and_names_the_rank_that_is_late() {
 }
 
 #[tier1("python3-numpy")]
+fn a_child_of_fork_ends_no_group_of_its_parent() {
+    Package::new("forked").holds("forked", 2);
+}
+
+#[tier1("python3-numpy")]
 fn a_rank_that_gives_up_is_named_to_the_others() {
     for property in ["interrupted", "aborted", "differing"] {
         Package::new(property).holds(property, 2);

@@ -218,6 +218,38 @@ def aborted(group, folder):
         assert ends[0].rank == 0, ends
 
 
+def forked(group, _folder):
+    """Whatever a child of fork does with the group, that of its parent goes on."""
+
+    def leave():
+        try:
+            group.leave()
+            raise AssertionError("the group is the parent's")
+        except roce.GroupEndedError:
+            pass
+
+    def operate():
+        try:
+            group.barrier()
+            raise AssertionError("the group is the parent's")
+        except roce.Error:
+            pass
+
+    # The interpreter of the last one ends, and with it all objects.
+    for use in (leave, operate, group.abort, sys.exit):
+        child = os.fork()
+        if child == 0:
+            try:
+                use()
+            except SystemExit:
+                raise
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, use
+        check(group.all_reduce(np.ones(100_000)), np.full(100_000, group.size))
+
+
 def differing(group, _folder):
     """Ranks that call different operations get an error of a peer, instead of a wrong result."""
     try:

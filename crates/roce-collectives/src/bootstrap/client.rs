@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_ring::Operation;
+use roce_verbs::Generation;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::line_stream::LineStream;
@@ -21,6 +22,8 @@ use crate::wait_notice::WaitNotice;
 #[derive(Debug)]
 pub(crate) struct BootstrapClient {
     stream: LineStream,
+    /// A child after fork shares the connection with its parent, and uses it for nothing.
+    generation: Generation,
     interrupt: Interrupt,
     wait_notice: WaitNotice,
     rank: u32,
@@ -82,6 +85,7 @@ impl BootstrapClient {
     fn over(stream: LineStream, root: &str, config: &GroupConfig) -> Self {
         Self {
             stream,
+            generation: Generation::current(),
             interrupt: config.interrupt.clone(),
             wait_notice: config.wait_notice.clone(),
             rank: config.rank,
@@ -116,9 +120,10 @@ impl BootstrapClient {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] for rank 0 if the connection has ended.
+    /// [`Error::RankFailed`] for rank 0 if the connection has ended; [`Error::Ended`] in a child after fork.
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), Error> {
         message.encode()?;
+        self.check_process()?;
         match self.stream.send(message) {
             Ok(()) => Ok(()),
             // The server may have sent the reason.
@@ -288,7 +293,15 @@ impl BootstrapClient {
         }
     }
 
+    fn check_process(&self) -> Result<(), Error> {
+        match self.generation.is_current() {
+            true => Ok(()),
+            false => Err(Error::Ended("it was joined before fork; join in this process".into())),
+        }
+    }
+
     fn receive(&mut self) -> Result<Option<Message>, Error> {
+        self.check_process()?;
         self.stream.flush().or_else(|error| match self.stream.has_ended() {
             true => Ok(()),
             // Messages sent before the connection ended are still to be read.

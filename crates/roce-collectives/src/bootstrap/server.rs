@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_verbs::Generation;
 
 use super::line_stream::LineStream;
 use super::membership::{ConnId, Membership, Output, Phase};
@@ -30,6 +31,7 @@ pub struct BootstrapServer {
     /// Closing it stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    generation: Generation,
 }
 
 /// The most reports queued for rank 0's program; more are dropped.
@@ -70,7 +72,8 @@ impl BootstrapServer {
         };
         let thread = std::thread::Builder::new().name("ring bootstrap".into());
         let thread = Some(thread.spawn(move || server_loop.run())?);
-        Ok(Self { address, reports, stop: Some(stop), thread })
+        let generation = Generation::current();
+        Ok(Self { address, reports, stop: Some(stop), thread, generation })
     }
 
     /// Returns the address on which it listens.
@@ -99,7 +102,8 @@ impl BootstrapServer {
 impl Drop for BootstrapServer {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        // A child after fork has no such thread.
+        if let Some(thread) = self.thread.take().filter(|_| self.generation.is_current()) {
             // The runtime has printed a panic of the thread.
             let _ended = thread.join();
         }
