@@ -12,8 +12,9 @@ use crate::process::Process;
 use crate::world::program;
 use crate::{Fault, World};
 
-/// Time without output after which the guest is taken to stand still: a sequence is killed after 10 s.
-const SILENCE: Duration = Duration::from_secs(40);
+/// Time without output after which the guest is taken to stand still: a sequence is killed after 30 s, and stuck after
+/// 60 s.
+const SILENCE: Duration = Duration::from_secs(100);
 
 /// The program in the guest.
 const IN_GUEST: &str = "/bin/call_sequences";
