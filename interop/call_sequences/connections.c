@@ -10,11 +10,12 @@
 static void result_request(int code)
 {
 	result_code(code);
-	t.pending_ms = code == 0 ? 600 : 0;
+	/* With two ends a refused call is waited for, too: see lockstep.c. */
+	t.pending_ms = code == 0 || t.end ? 600 : 0;
 }
 
 /* The device's own address, or another one. */
-static struct sockaddr *address(uint32_t form, uint32_t port)
+struct sockaddr *address(uint32_t form, uint32_t port)
 {
 	static struct sockaddr_in result;
 	memset(&result, 0, sizeof result);
@@ -34,7 +35,7 @@ static struct sockaddr *address(uint32_t form, uint32_t port)
 /* Sequences that run at the same time have ports of their own. */
 static uint32_t some_port(void)
 {
-	return t.first_port + pick(2);
+	return t.first_port + pick(t.end ? 4 : 2);
 }
 
 static uint32_t some_form(void)
@@ -92,7 +93,13 @@ static void resolve_addr(void)
 	arg("id=%s form=%u port=%d source=%u", index_name('i', place), form, (int)(port - t.first_port), has_source);
 	if (place >= 0) {
 		struct sockaddr_in source = *(struct sockaddr_in *)address(0, 0);
-		result_request(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL, address(form, port), 1000));
+		struct sockaddr_in target = *(struct sockaddr_in *)address(form, port);
+		if (t.end && form == 0) {
+			target.sin_addr = t.peer_address;
+			target.sin_port = htons((uint16_t)(port - t.first_port + t.peer_port));
+		}
+		result_request(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL,
+					      (struct sockaddr *)&target, 1000));
 	}
 	end_call();
 	settle_connections();
@@ -103,14 +110,14 @@ static void resolve_route(void)
 	int place = some_id();
 	call("rdma_resolve_route");
 	arg("id=%s", index_name('i', place));
-	if (place >= 0) {
+	if (place >= 0 && t.ids[place].id->verbs) { /* librdmacm dereferences the device */
 		result_request(rdma_resolve_route(t.ids[place].id, 1000));
 	}
 	end_call();
 	settle_connections();
 }
 
-static int make_qp(int place)
+int make_qp(int place)
 {
 	struct identifier *it = &t.ids[place];
 	struct ibv_qp_init_attr attributes = {
@@ -135,7 +142,7 @@ static void create_qp(void)
 	int place = some_id();
 	call("rdma_create_qp");
 	arg("id=%s", index_name('i', place));
-	if (place >= 0 && !t.ids[place].has_qp)
+	if (place >= 0 && !t.ids[place].has_qp && t.ids[place].id->verbs) /* librdmacm dereferences the device */
 		make_qp(place);
 	end_call();
 }
@@ -153,7 +160,7 @@ static void destroy_qp(void)
 	end_call();
 }
 
-static struct rdma_conn_param parameters(void)
+struct rdma_conn_param parameters(void)
 {
 	static char data[256] = "private data";
 	struct rdma_conn_param it = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 1, .rnr_retry_count = 1 };
@@ -165,9 +172,17 @@ static struct rdma_conn_param parameters(void)
 		it.responder_resources = (uint8_t)ONE_OF(0, 128, 255);
 		it.initiator_depth = (uint8_t)ONE_OF(0, 128, 255);
 	}
-	it.qp_num = 77;
+	/* The kernel refuses a second connection of a queue pair, also one of another sequence. */
+	it.qp_num = t.end ? 0x800000 + t.first_port * 64 + ++t.made_up % 64 : 77;
 	arg("data=%u resources=%u depth=%u", len, it.responder_resources, it.initiator_depth);
 	return it;
+}
+
+/* What refuses a connection that waits for its peer leaves the kernel's message, which is repeated for a minute and longer:
+ * destroying the identifier waits for that. With two ends the other one would, too. */
+int is_slow_to_end(int place)
+{
+	return t.end && t.ids[place].is_waiting;
 }
 
 static void connect_id(void)
@@ -177,7 +192,9 @@ static void connect_id(void)
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) { /* librdmacm dereferences the device */
-		result_request(rdma_connect(t.ids[place].id, &it));
+		int code = rdma_connect(t.ids[place].id, &it);
+		result_request(code);
+		t.ids[place].is_waiting |= !code;
 	}
 	end_call();
 	settle_connections();
@@ -189,8 +206,10 @@ static void accept_id(void)
 	call("rdma_accept");
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
 	struct rdma_conn_param it = parameters();
-	if (place >= 0 && t.ids[place].id->verbs) {
-		result_request(rdma_accept(t.ids[place].id, &it));
+	if (place >= 0 && t.ids[place].id->verbs && !is_slow_to_end(place)) {
+		int code = rdma_accept(t.ids[place].id, &it);
+		result_request(code);
+		t.ids[place].is_waiting |= !code;
 	}
 	end_call();
 	settle_connections();
@@ -203,7 +222,7 @@ static void reject(void)
 	static const char data[256] = "refused";
 	call("rdma_reject");
 	arg("id=%s data=%u", index_name('i', place), len);
-	if (place >= 0) {
+	if (place >= 0 && !is_slow_to_end(place)) {
 		result_request(rdma_reject(t.ids[place].id, data, (uint8_t)len));
 	}
 	end_call();
@@ -245,7 +264,7 @@ static void establish(void)
 	int notifies = chance(50);
 	call(notifies ? "rdma_notify" : "rdma_establish");
 	arg("id=%s", index_name('i', place));
-	if (place >= 0) {
+	if (place >= 0 && !is_slow_to_end(place)) {
 		result_request(notifies ? rdma_notify(t.ids[place].id, IBV_EVENT_COMM_EST) : rdma_establish(t.ids[place].id));
 	}
 	end_call();
@@ -264,6 +283,7 @@ static void set_option(void)
 	uint32_t form = pick(8), value = ONE_OF(0, 1, 1, 255);
 	call("rdma_set_option");
 	arg("id=%s form=%u value=%u", index_name('i', place), form, value);
+	t.has_timeout |= form == 3;
 	if (place >= 0)
 		result_code(rdma_set_option(t.ids[place].id, (int)options[form].level, (int)options[form].name, &value, options[form].len));
 	end_call();
@@ -364,6 +384,10 @@ static void getaddrinfo_call(void)
 /* Establishes a connection, or does as much of it as there are places for. */
 static void connection(void)
 {
+	if (t.end) { /* it takes both ends: see ends.c */
+		create_id();
+		return;
+	}
 	int listener = free_id(), is_rejected = chance(20);
 	uint32_t port = t.first_port + 2 + pick(2);
 	if (listener < 0)

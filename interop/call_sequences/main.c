@@ -2,16 +2,21 @@
  * call_sequences: executes calls of libibverbs and librdmacm that a seed decides, and prints every result
  * in a form that does not depend on the device, so that two devices can be compared.
  *
- * Usage: call_sequences DEVICE FIRST COUNT CALLS [PROCESSES]
+ * Usage: call_sequences DEVICE FIRST COUNT CALLS [PROCESSES [a|b PEER [PATIENCE]]]
  *        call_sequences DEVICE files
  *
  * Executes COUNT sequences of CALLS calls from the seed FIRST on, each in a process of its own, PROCESSES at
  * a time. The output of seed 7 is between the lines "= 7" and "= 7 ended" ("hung" after 30 s, "killed" with
  * the signal's number, "stuck" if the process cannot be killed; then nothing follows).
+ *
+ * With a letter it is one of two ends that connect with each other, and PEER the address of the other one: see
+ * ends.c. A sequence is hung after 30 s then, and others follow one that is stuck; PATIENCE multiplies the time that
+ * it has, and that each turn waits for what a call causes.
  */
 #define _GNU_SOURCE
 #include "sequences.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,12 +27,12 @@
 #include <unistd.h>
 
 #define MAX_PROCESSES 16
-#define LIMIT_SECONDS 30 /* a busy machine */
+#define LIMIT_SECONDS (t.end ? 30 * (int)t.patience : 30) /* a busy machine */
 
 static const struct step *const verbs[] = { device_steps, memory_steps, queue_steps, pair_steps, work_steps, settle_steps };
 static const struct step *const connections[] = { cm_steps };
 
-static const struct step *some_step(const struct step *const *lists, size_t count)
+const struct step *some_step(const struct step *const *lists, size_t count)
 {
 	uint32_t sum = 0;
 	for (size_t i = 0; i < count; i++)
@@ -47,6 +52,10 @@ static void sequence(const char *device, uint64_t seed, uint32_t calls)
 {
 	if (open_device(device))
 		return;
+	if (t.end) {
+		two_ends(seed, calls);
+		return;
+	}
 	/* Every fourth sequence is of librdmacm. */
 	int connects = seed % 4 == 3;
 	t.first_port = 20000 + (uint32_t)(seed % 4096) * 4;
@@ -119,7 +128,7 @@ static int look(struct running *it)
 	time_t passed = time(NULL) - it->since;
 	if (passed > 2 * LIMIT_SECONDS) {
 		finish(it, "stuck", 0);
-		return 1;
+		return !t.end;
 	}
 	if (passed > LIMIT_SECONDS && !it->is_killed) {
 		kill(it->pid, SIGKILL);
@@ -156,9 +165,12 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc < 5) {
-		fprintf(stderr, "usage: call_sequences DEVICE FIRST COUNT CALLS [PROCESSES]\n");
+		fprintf(stderr, "usage: call_sequences DEVICE FIRST COUNT CALLS [PROCESSES [a|b PEER [PATIENCE]]]\n");
 		return 2;
 	}
+	if (argc > 7 && inet_pton(AF_INET, argv[7], &t.peer_address) == 1)
+		t.end = argv[6][0];
+	t.patience = argc > 8 ? (uint32_t)atoi(argv[8]) : 1;
 	unsigned processes = argc > 5 ? (unsigned)atoi(argv[5]) : 1;
 	if (processes < 1 || processes > MAX_PROCESSES)
 		processes = 1;

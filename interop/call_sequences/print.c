@@ -55,6 +55,7 @@ void result_pointer(const void *pointer)
 void result_code(int code)
 {
 	int number = errno;
+	t.has_failed = code != 0;
 	if (code == 0) {
 		result_text("0");
 		return;

@@ -6,6 +6,7 @@
 #define SEQUENCES_H
 
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -86,7 +87,8 @@ struct pair {
 };
 struct identifier {
 	struct rdma_cm_id *id;
-	int has_qp;
+	int has_qp, is_waiting;
+	struct rdma_ud_param datagrams; /* where the peer takes them, once it is established */
 };
 struct table {
 	struct ibv_context *context;
@@ -106,7 +108,16 @@ struct table {
 	struct rdma_event_channel *cm;
 	struct identifier ids[IDS];
 	uint32_t first_port; /* of four */
-	int pending_ms;      /* an answer of rdma_cm may be under way for so long */
+	int pending_ms;      /* an answer of rdma_cm may be under way for so long; with two ends, 0 or not */
+	int has_failed;      /* the last call with a code */
+	/* With two ends: see ends.c. */
+	char end;                    /* 'a' or 'b'; 0 without */
+	struct in_addr peer_address; /* the other end's */
+	uint32_t peer_port;          /* the first of its four */
+	uint32_t patience;
+	int newest_request;          /* the place of the last request that came, or -1 */
+	uint32_t made_up;            /* numbers of queue pairs that are none */
+	int has_timeout;             /* a program's own timeout may end transfers */
 };
 extern struct table t;
 
@@ -134,7 +145,26 @@ void settle(void);        /* waits until the device is quiet, and prints what it
 void settle_connections(void);
 void bring_up(int index, int peer); /* in the session t.sessions */
 void post_flushed(int place); /* a receive and a send to a queue pair in error */
+int take_connection_event(int wait_ms); /* 1 if one came that is printed */
+void print_connection_events(void);
+struct sockaddr *address(uint32_t form, uint32_t port);
+int make_qp(int place);   /* of an identifier */
+int is_slow_to_end(int place);
+struct rdma_conn_param parameters(void);
+const struct step *some_step(const struct step *const *lists, size_t count);
 void note_files(void);    /* what programs read below /sys */
 uint32_t sum_of(const uint8_t *bytes, size_t len);
+
+
+/* --- two ends, each a process of its own: lockstep.c, ends.c --- */
+struct message {
+	uint32_t turn; /* both ends are in the same */
+	uint32_t has;
+	uint64_t values[4];
+};
+int meet(uint64_t seed);                       /* 0, or -1 with a line of output */
+struct message tell(struct message mine); /* gives each end what the other one said */
+void settle_ends(void);                        /* waits until both are quiet; prints this end's events */
+void two_ends(uint64_t seed, uint32_t calls);
 
 #endif

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use roce_guest::{Architecture, Guest, GuestConfig, Image, Kernel};
 use roce_netns::{Host, Link, VirtualNetwork};
@@ -67,7 +68,13 @@ impl World {
         }
         // One processor: with two, rxe's requester and completer race when a resend begins while
         // an acknowledgement is taken, and it then sends a message's packets under wrong PSNs.
-        let config = GuestConfig { processors: 1, ..GuestConfig::new(INTERFACE) };
+        let config = GuestConfig {
+            processors: 1,
+            // Emulated, and beside other load.
+            boot_limit: Duration::from_secs(240),
+            command_limit: Duration::from_secs(240),
+            ..GuestConfig::new(INTERFACE)
+        };
         let guest = Guest::boot(image, &config, |command| {
             // A host spawns a command it owns.
             let command = std::mem::replace(command, Command::new(""));

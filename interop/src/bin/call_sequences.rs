@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use roce_guest::{Image, Kernel};
+use roce_interop::call_sequences::ends::{self, Combination};
 use roce_interop::call_sequences::{
     self as sequences, Allowed, Batch, Ending, Found, Sequence, Summary,
 };
@@ -36,6 +37,12 @@ struct Arguments {
     /// Print both sides of this seed, and compare it alone; may be given several times.
     #[arg(long)]
     show: Vec<u64>,
+    /// Execute sequences with two ends instead: both on rxe, and one or both on this stack.
+    #[arg(long)]
+    ends: bool,
+    /// With --ends, only combinations whose name contains this, such as "ours rxe".
+    #[arg(long, default_value = "")]
+    combination: String,
     /// Compare the files that programs read, too.
     #[arg(long)]
     files: bool,
@@ -82,6 +89,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let program = sequences::prepare(&image)?;
     let allowed = Allowed::read()?;
     let coverage = sequences::coverage::coverage(&image, &allowed)?;
+    if arguments.ends {
+        return run_ends(arguments, &image, &program, allowed);
+    }
     let mut summary = Summary::default();
     let mut world = boot(&image)?;
     let files = if arguments.files || arguments.show.is_empty() {
@@ -108,12 +118,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
             let list = if is_steady { &mut summary.found } else { &mut summary.unsteady };
             list.push(found);
         }
-        let Summary { compared, calls, cut, found, unsteady, crashes, .. } = &summary;
-        let (found, unsteady, crashes) = (found.len(), unsteady.len(), crashes.len());
-        eprintln!(
-            "{compared} compared, {calls} calls, {cut} cut, {found} different, {unsteady} not each time, \
-             {crashes} crashes"
-        );
+        eprintln!("{}", line_of(&summary));
     }
     print(&summary, &allowed);
     println!("{} functions are called; not called:", coverage.called.len());
@@ -128,6 +133,52 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let _ended = world.guest.power_off(); // it may have crashed
     Ok(summary.found.is_empty() && files.is_empty() && coverage.unexplained.is_empty())
+}
+
+/// Returns true if every difference of sequences with two ends has its row.
+fn run_ends(
+    arguments: &Arguments,
+    image: &Image,
+    program: &Path,
+    mut allowed: Allowed,
+) -> Result<bool> {
+    let is_chosen = |it: &Combination| it.name.contains(&arguments.combination);
+    let chosen = ends::COMBINATIONS.into_iter().filter(is_chosen);
+    let mut summaries: Vec<_> = chosen.map(|it| (it, Summary::default())).collect();
+    let places = ends::Places::boot(image)?;
+    let see = |combination: Combination, reference: &ends::Printed, seen: &ends::Printed| {
+        for (end, (rxe, ours)) in ["a", "b"].iter().zip(reference.iter().zip(seen)) {
+            if !arguments.show.is_empty() {
+                println!("end {end} of {}", combination.name);
+                show(rxe, ours);
+            }
+        }
+    };
+    for batch in arguments.batches() {
+        places.compare(program, batch, &mut allowed, &mut summaries, see)?;
+        for (combination, summary) in &summaries {
+            eprintln!("{}: {}", combination.name, line_of(summary));
+            let seeds = batch.first..batch.first + batch.count;
+            for found in summary.found.iter().filter(|it| seeds.contains(&it.seed)) {
+                eprintln!("  seed {}: {}", found.seed, found.difference);
+            }
+        }
+    }
+    for (combination, summary) in &summaries {
+        println!("{}: {}", combination.name, line_of(summary));
+        print(summary, &allowed);
+    }
+    places.power_off();
+    Ok(summaries.iter().all(|(_, it)| it.found.is_empty()))
+}
+
+fn line_of(summary: &Summary) -> String {
+    let Summary { compared, calls, cut, found, unsteady, crashes, .. } = summary;
+    let (found, unsteady, crashes) = (found.len(), unsteady.len(), crashes.len());
+    format!(
+        "{compared} compared, {calls} calls, {cut} cut, {found} different, {unsteady} not each time, \
+         {crashes} crashes"
+    )
 }
 
 /// Boots a guest whose link has the MTU of our private hosts.

@@ -16,6 +16,9 @@ pub struct Allowed {
     /// Functions that no sequence calls, by reason.
     #[serde(default, rename = "absent")]
     pub absent: Vec<Absent>,
+    /// What the two ends of the sequences run on that are compared.
+    #[serde(skip)]
+    pub combination: Option<&'static str>,
 }
 
 /// A difference that is meant to be.
@@ -37,6 +40,9 @@ pub struct Row {
     /// Words that the call's line on rxe, or the line of the effect, has, too.
     #[serde(default)]
     pub with: Vec<String>,
+    /// Sequences with two ends that it is for, by what these run on; without any it is for all sequences.
+    #[serde(default)]
+    pub combinations: Vec<String>,
     /// Later states differ, so that the comparison ends here.
     #[serde(default)]
     pub ends: bool,
@@ -93,7 +99,9 @@ impl Allowed {
     /// Returns the number of the first row that allows a difference.
     pub fn row(&self, place: Place<'_>) -> Option<usize> {
         self.rows.iter().position(|row| {
-            matches(&row.call, place.call)
+            let is_of_these = |it: &String| self.combination.is_some_and(|is| matches(it, is));
+            (row.combinations.is_empty() || row.combinations.iter().any(is_of_these))
+                && matches(&row.call, place.call)
                 && matches(&row.field, place.field)
                 && matches(&row.rxe, place.rxe)
                 && matches(&row.ours, place.ours)
@@ -139,6 +147,19 @@ mod tests {
         assert_eq!(row("poll type=3", "status=5"), Some(0));
         assert_eq!(row("poll", "status=5 type=3"), Some(0));
         assert_eq!(row("poll", "status=5 type=33"), None);
+    }
+
+    #[test]
+    fn a_row_of_a_combination_is_for_the_sequences_of_that_alone() {
+        let row =
+            "[[allowed]]\ncall = \"c\"\nfield = \"f\"\ncombinations = [\"ours *\"]\nreason = \"\"";
+        let mut allowed: Allowed = toml::from_str(row).unwrap();
+        let place = Place { call: "c", line: "", effect: "", field: "f", rxe: "", ours: "" };
+        assert_eq!(allowed.row(place), None, "that has no second end");
+        allowed.combination = Some("rxe ours");
+        assert_eq!(allowed.row(place), None);
+        allowed.combination = Some("ours rxe");
+        assert_eq!(allowed.row(place), Some(0));
     }
 
     #[test]

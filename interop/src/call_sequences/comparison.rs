@@ -41,10 +41,20 @@ impl fmt::Display for Difference {
 pub struct Outcome {
     /// Calls that were compared.
     pub calls: u64,
+    /// Lines that were compared: calls, and what one end prints while the other one calls.
+    pub steps: usize,
     /// A row that allows a difference ended the comparison, since later states differ.
     pub is_cut: bool,
     /// The first difference that no row allows.
     pub difference: Option<Difference>,
+}
+
+impl Outcome {
+    /// Returns that of a sequence which ours never printed.
+    pub(super) fn of_missing(rxe: &Sequence) -> Self {
+        let difference = Some(Difference::of_end(rxe, "nothing".into()));
+        Self { difference, ..Self::default() }
+    }
 }
 
 /// Compares a sequence on rxe with the same one on ours, and counts in `used` each row that a difference needed.
@@ -53,6 +63,7 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
     for (index, theirs) in rxe.steps.iter().enumerate() {
         let Some(our) = ours.steps.get(index) else { break };
         outcome.calls += u64::from(theirs.call.contains('_'));
+        outcome.steps += 1;
         for Differing { field, rxe, ours, effect } in of_steps(theirs, our) {
             let place = Place {
                 call: &theirs.call,

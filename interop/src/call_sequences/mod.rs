@@ -7,6 +7,7 @@
 pub mod allowed;
 pub mod comparison;
 pub mod coverage;
+pub mod ends;
 mod output;
 mod places;
 
@@ -65,11 +66,57 @@ impl Summary {
             }
             self.compared += 1;
             let outcome = comparison::difference(allowed, theirs, our, &mut self.used);
-            self.calls += outcome.calls;
-            self.cut += u64::from(outcome.is_cut);
-            if let Some(difference) = outcome.difference {
-                self.found.push(Found { seed: theirs.seed, difference });
+            self.note(theirs.seed, outcome);
+        }
+    }
+
+    /// Compares the sequences of two ends with those that the reference has printed.
+    ///
+    /// The comparison of both ends stops where that of one does: they had different peers from there on.
+    pub fn add_ends(
+        &mut self,
+        allowed: &Allowed,
+        reference: &[Vec<Sequence>; 2],
+        seen: &[Vec<Sequence>; 2],
+    ) {
+        self.used.resize(allowed.rows.len(), 0);
+        let of = |ends: &[Vec<Sequence>; 2], seed| {
+            ends.each_ref().map(|end| end.iter().find(|it| it.seed == seed).cloned())
+        };
+        for seed in reference[0].iter().map(|it| it.seed) {
+            let [Some(a), Some(b)] = of(reference, seed) else { continue };
+            if [&a, &b].iter().any(|it| it.ending != Ending::Ended) {
+                self.crashes.push((seed, a.end()));
+                continue;
             }
+            let (ours, theirs) = (of(seen, seed), [a, b]);
+            self.compared += 1;
+            let compare = |end: usize, used: &mut [u64]| match &ours[end] {
+                Some(our) => comparison::difference(allowed, &theirs[end], our, used),
+                None => comparison::Outcome::of_missing(&theirs[end]),
+            };
+            let outcomes = [0, 1].map(|end| compare(end, &mut self.used));
+            let first = outcomes.into_iter().min_by_key(|it| (it.steps, it.difference.is_none()));
+            self.note(seed, first.unwrap_or_default());
+        }
+    }
+
+    /// Adds what another comparison with the same table has shown.
+    pub(self) fn merge(&mut self, mut other: Self) {
+        self.compared += other.compared;
+        self.calls += other.calls;
+        self.cut += other.cut;
+        self.found.append(&mut other.found);
+        self.crashes.append(&mut other.crashes);
+        self.used.resize(other.used.len(), 0);
+        self.used.iter_mut().zip(other.used).for_each(|(sum, used)| *sum += used);
+    }
+
+    fn note(&mut self, seed: u64, outcome: comparison::Outcome) {
+        self.calls += outcome.calls;
+        self.cut += u64::from(outcome.is_cut);
+        if let Some(difference) = outcome.difference {
+            self.found.push(Found { seed, difference });
         }
     }
 }
@@ -106,6 +153,25 @@ pub fn compare_files(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two ends, each with two calls of which the second one has this result.
+    fn ends(results: [u32; 2]) -> [Vec<Sequence>; 2] {
+        results.map(|result| {
+            Sequence::read_all(&format!("= 1\n01 a -> ret=0\n02 b -> ret={result}\n= 1 ended 0"))
+        })
+    }
+
+    #[test]
+    fn the_comparison_of_both_ends_stops_where_that_of_one_does() {
+        let row = "[[allowed]]\ncall = \"a\"\nfield = \"ret\"\nends = true\nreason = \"\"";
+        let (allowed, mut cut) = (toml::from_str(row).unwrap(), ends([0, 7]));
+        cut[0][0].steps[0].results.insert("ret".into(), "5".into());
+        let mut summary = Summary::default();
+        summary.add_ends(&allowed, &ends([0, 0]), &cut);
+        assert_eq!((summary.compared, summary.cut, summary.found.len()), (1, 1, 0));
+        summary.add_ends(&allowed, &ends([0, 0]), &ends([0, 7]));
+        assert_eq!((summary.compared, summary.cut, summary.found.len()), (2, 1, 1));
+    }
 
     #[test]
     fn a_sequence_that_ours_never_printed_is_a_difference() {

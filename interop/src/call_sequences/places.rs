@@ -17,7 +17,7 @@ use crate::{Fault, World};
 const SILENCE: Duration = Duration::from_secs(100);
 
 /// The program in the guest.
-const IN_GUEST: &str = "/bin/call_sequences";
+pub(super) const IN_GUEST: &str = "/bin/call_sequences";
 
 /// Sequences that are executed together.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    fn arguments(self) -> [String; 4] {
+    pub(super) fn arguments(self) -> [String; 4] {
         [self.first, self.count, u64::from(self.calls), u64::from(self.processes)]
             .map(|it| it.to_string())
     }
@@ -97,7 +97,7 @@ pub fn rxe_files(world: &World, program: &Path) -> Result<String, Fault> {
     Ok(world.guest.run_ok(&format!("{IN_GUEST} rxe0 files"))?)
 }
 
-fn install(world: &World, program: &Path) -> Result<(), Fault> {
+pub(super) fn install(world: &World, program: &Path) -> Result<(), Fault> {
     let bytes = std::fs::read(program)
         .map_err(|error| Fault::Wrong(format!("{}: {error}", program.display())))?;
     Ok(world.guest.push(IN_GUEST, &bytes, 0o755)?)
