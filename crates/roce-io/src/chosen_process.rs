@@ -1,6 +1,6 @@
 //! One process of this user among those of a network namespace.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 
 use socket2::{Domain, Type};
@@ -10,9 +10,9 @@ use crate::sys::{self, socket::Socket};
 
 /// Chooses one process of each user among those of a network namespace that ask for the same name.
 ///
-/// The one that is chosen takes connections at an abstract unix socket of that name, and the others keep one to it:
-/// the kernel ends both with the process. Any user can bind such a name, so each process asks the kernel for the user
-/// that has it. Beside a name of another user, the superuser's apart, every process counts as chosen.
+/// The one that is chosen listens at an abstract unix socket of that name until it ends. Any user can bind such a
+/// name, so each other process connects and asks the kernel for the user that has it. Beside a name of another user, the
+/// superuser's apart, every process counts as chosen. No connection is kept: every user can make as many as it likes.
 ///
 /// ```
 /// use roce_io::ChosenProcess;
@@ -26,56 +26,46 @@ use crate::sys::{self, socket::Socket};
 #[derive(Debug)]
 pub struct ChosenProcess {
     name: String,
-    state: State,
+    /// In the process that is chosen.
+    listener: Option<Socket>,
 }
 
-#[derive(Debug)]
-enum State {
-    Unknown,
-    /// This process has the name, and these connections of others.
-    This {
-        listener: Socket,
-        others: Vec<Socket>,
-    },
-    /// A connection to the one that has it.
-    Another(Socket),
-}
-
-/// Connections that may wait, and that are kept. A process beyond these counts as chosen, too.
-const MAX_OTHERS: usize = 1024;
+/// Connections that may wait. A process that finds no room counts as chosen, too.
+const MAX_WAITING: i32 = 1024;
+/// Connections that are ended at a time.
+const MAX_ENDED_AT_ONCE: usize = 16;
 /// The superuser, who may do all that a name is good for anyway.
 const ROOT: u32 = 0;
 
 impl ChosenProcess {
     /// Makes one that looks at nothing yet.
     pub fn new(name: String) -> Self {
-        Self { name, state: State::Unknown }
+        Self { name, listener: None }
     }
 
-    /// Returns true if this process is chosen, by names of this thread's network namespace. Costs one call of the
-    /// kernel once it is decided.
+    /// Returns true if this process is chosen, by names of this thread's network namespace. Costs a few calls of the
+    /// kernel, and never waits.
     pub fn is_this(&mut self) -> bool {
-        match &mut self.state {
-            State::This { listener, others } => {
-                take_connections(listener, others);
-                return true;
-            }
-            State::Another(connection) if is_open(connection) => return false,
-            _ => {}
+        match &self.listener {
+            Some(listener) => end_connections(listener),
+            None => match self.look() {
+                Ok(Found::Name(listener)) => self.listener = Some(listener),
+                Ok(Found::Another) => return false,
+                Ok(Found::Stranger) | Err(_) => {}
+            },
         }
-        self.state = self.look().unwrap_or(State::Unknown);
-        !matches!(self.state, State::Another(_))
+        true
     }
 
-    /// Binds the name, or connects to the process that has it.
-    fn look(&self) -> io::Result<State> {
+    /// Binds the name, or asks for the user that has it.
+    fn look(&self) -> io::Result<Found> {
         let address = abstract_address(&self.name)?;
         let socket = sys::socket::open(Domain::UNIX, Type::SEQPACKET, None)?;
         socket.set_nonblocking(true)?;
         match socket.bind(&address) {
             Ok(()) => {
-                socket.listen(MAX_OTHERS as i32)?;
-                return Ok(State::This { listener: socket, others: Vec::new() });
+                socket.listen(MAX_WAITING)?;
+                return Ok(Found::Name(socket));
             }
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
             Err(_) => {}
@@ -83,37 +73,35 @@ impl ChosenProcess {
         socket.connect(&address)?;
         let user = sys::passing::peer_user(socket.as_fd())?;
         match user == ROOT || sys::passing::is_own_user(user) {
-            true => Ok(State::Another(socket)),
-            false => Ok(State::Unknown),
+            true => Ok(Found::Another),
+            false => Ok(Found::Stranger),
         }
     }
 }
 
-/// Takes the connections that wait, and closes those that their processes have ended once they are many.
-fn take_connections(listener: &Socket, others: &mut Vec<Socket>) {
-    while let Ok(accepted) =
-        crate::process::Own::make(|| listener.accept().map(|(socket, _)| socket))
-    {
-        if accepted.set_nonblocking(true).is_err() {
-            continue;
-        }
-        if others.len() >= MAX_OTHERS {
-            others.retain(is_open);
-        }
-        if others.len() < MAX_OTHERS {
-            others.push(accepted);
-        }
-    }
+/// What a process finds that is not chosen yet.
+enum Found {
+    /// Nothing else had the name; this listens at it now.
+    Name(Socket),
+    /// A process of this user, or of the superuser.
+    Another,
+    Stranger,
 }
 
-/// Returns true if the other end has not closed a connection, on which nothing is sent.
-fn is_open(connection: &Socket) -> bool {
-    let read = (&**connection).read(&mut [0]);
-    read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+/// Makes room for other connections.
+fn end_connections(listener: &Socket) {
+    for _ in 0..MAX_ENDED_AT_ONCE {
+        let accepted = crate::process::Own::make(|| listener.accept().map(|(socket, _)| socket));
+        if accepted.is_err() {
+            break;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -140,11 +128,26 @@ mod tests {
     }
 
     #[test]
-    fn short_lived_processes_use_up_no_place() {
+    fn connections_of_others_use_up_no_descriptor_and_no_time() {
         let name = format!("roce-io/chosen/many/{}", std::process::id());
         let mut chosen = ChosenProcess::new(name.clone());
         assert!(chosen.is_this());
-        for _ in 0..2 * MAX_OTHERS {
+        let connect = || {
+            let socket = socket2::Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            socket.connect(&abstract_address(&name).unwrap()).map(|()| socket)
+        };
+        let mut kept: Vec<_> = (0..3 * MAX_ENDED_AT_ONCE).map(|_| connect().unwrap()).collect();
+        let is_ended = |socket: &mut socket2::Socket| {
+            socket.set_nonblocking(true).unwrap();
+            socket.read(&mut [0]).is_ok()
+        };
+        for round in 0..=3 {
+            let ended = kept.iter_mut().filter_map(|it| is_ended(it).then_some(())).count();
+            assert_eq!(ended, round * MAX_ENDED_AT_ONCE);
+            assert!(chosen.is_this());
+        }
+        // Nor is there an end to those that come and go.
+        for _ in 0..2 * MAX_WAITING {
             assert!(!ChosenProcess::new(name.clone()).is_this());
             assert!(chosen.is_this());
         }
