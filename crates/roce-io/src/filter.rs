@@ -114,10 +114,15 @@ pub(crate) fn only_sources_on(interface: u32, sources: &[Ipv6Addr]) -> Vec<SockF
     program.push(ALU_AND, 0xf0);
     program.jump(JEQ, 0x60, 1, 0);
     program.accept();
+    // The kernel limits the memory of all filters of a socket, and a load of the packet takes it much.
+    for number in 0..4 {
+        program.push(LD_WORD, NETWORK_HEADER + 8 + 4 * number);
+        program.push(STORE, number);
+    }
     for source in sources {
         let octets = source.octets();
         for (number, word) in octets.as_chunks::<4>().0.iter().enumerate() {
-            program.push(LD_WORD, NETWORK_HEADER + 8 + 4 * number as u32);
+            program.push(LD_STORED, number as u32);
             // Behind the last comparison, and the acceptance.
             let past_this_source = 7 - 2 * number as u8;
             program.jump(JEQ, u32::from_be_bytes(*word), 0, past_this_source);
@@ -234,6 +239,8 @@ const MAX_RUNS: usize = 1024;
 const LD_WORD: u16 = 0x20;
 const LD_HALF: u16 = 0x28;
 const LD_BYTE: u16 = 0x30;
+const LD_STORED: u16 = 0x60;
+const STORE: u16 = 0x02;
 const ALU_AND: u16 = 0x54;
 const ALU_RSH: u16 = 0x74;
 const JA: u16 = 0x05;

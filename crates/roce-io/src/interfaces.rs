@@ -181,6 +181,14 @@ pub(crate) fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     Ok(found)
 }
 
+/// Lists the addresses of this thread's network namespace, each with the name of its interface.
+pub(crate) fn listed_addresses() -> io::Result<Vec<(String, IpAddr)>> {
+    let of_one = |found: NetworkInterface| {
+        found.ips.into_iter().map(move |network| (found.name.clone(), network.ip()))
+    };
+    Ok(listed()?.into_iter().flat_map(of_one).collect())
+}
+
 /// Lists the interfaces. That opens sockets, which a child of a fork meanwhile would keep.
 ///
 /// # Errors

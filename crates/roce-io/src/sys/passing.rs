@@ -24,7 +24,12 @@ pub(crate) fn effective_user() -> u32 {
 
 /// Returns true if a user at the other end is that of this process.
 pub(crate) fn is_own_user(user: u32) -> bool {
-    is_same_user(user, effective_user(), has_every_user)
+    is_user(user, effective_user())
+}
+
+/// Returns true if a user at the other end is this one.
+pub(crate) fn is_user(user: u32, own: u32) -> bool {
+    is_same_user(user, own, has_every_user)
 }
 
 /// Users that a user namespace does not have are all shown under one number, also to one of them.
@@ -32,7 +37,7 @@ fn is_same_user(user: u32, own: u32, has_every_user: impl Fn() -> bool) -> bool 
     user == own && (own != OVERFLOW || has_every_user())
 }
 
-/// The number of users that this process's user namespace does not have.
+/// The number of users that this process's user namespace does not have, unless `kernel.overflowuid` is another.
 const OVERFLOW: u32 = 65_534;
 
 /// Returns true if this process's user namespace has all users, as the first one has.

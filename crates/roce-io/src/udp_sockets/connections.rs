@@ -101,7 +101,7 @@ impl Connections {
 
     /// Returns true if a user at the other end of a connection is this one.
     pub(super) fn is_own(&self, user: u32) -> bool {
-        user == self.user && sys::passing::is_own_user(user)
+        sys::passing::is_user(user, self.user)
     }
 
     /// Finds out whether a process of this user has a name.

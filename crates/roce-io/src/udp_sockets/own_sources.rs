@@ -4,17 +4,16 @@
 //! that is bound to an interface receives what comes by `lo` to an address of that interface, and cannot tell.
 //! So a filter looks at the interface that a datagram came by.
 
-use std::{
-    fs, io,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 
 use socket2::SockFilter;
 
-use crate::filter;
+use crate::{filter, interfaces};
 
-/// Most addresses that a filter compares.
-const MAX_ADDRESSES: usize = 256;
+/// Most addresses that a filter compares. Linux before 6.8 has memory for two such filters of a socket, and needs both
+/// while one replaces the other.
+const MAX_ADDRESSES: usize = 64;
 /// The number of `lo` in every network namespace.
 const LO: u32 = 1;
 
@@ -28,17 +27,24 @@ pub(super) struct OwnSources {
 }
 
 impl OwnSources {
-    /// Reads the addresses of this thread's network namespace.
+    /// Lists the addresses of this thread's network namespace. Of other interfaces than this one those of a single link
+    /// are left out: they reach none of its addresses.
     pub(super) fn of_host(interface: &str) -> io::Result<Self> {
-        let text = match fs::read_to_string("/proc/thread-self/net/if_inet6") {
-            // The kernel has no IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            read => read?,
-        };
-        let (own, others): (Vec<_>, Vec<_>) =
-            text.lines().filter_map(parse).partition(|(_, name)| *name == interface);
-        let [own, others] = [own, others].map(|all| all.into_iter().map(|it| it.0).collect());
-        Ok(Self { own, others })
+        Ok(Self::among(interfaces::listed_addresses()?, interface))
+    }
+
+    fn among(all: Vec<(String, IpAddr)>, interface: &str) -> Self {
+        let mut this = Self { own: Vec::new(), others: Vec::new() };
+        for (name, address) in all {
+            match address {
+                IpAddr::V6(address) if name == interface => this.own.push(address),
+                IpAddr::V6(address) if !address.is_unicast_link_local() => {
+                    this.others.push(address);
+                }
+                _ => {}
+            }
+        }
+        this
     }
 
     /// Sets the addresses of the device's interface.
@@ -59,23 +65,24 @@ impl OwnSources {
     }
 }
 
-/// Reads a line of `if_inet6`: address, number of the interface, length of the prefix, scope, flags, name.
-fn parse(line: &str) -> Option<(Ipv6Addr, &str)> {
-    let mut fields = line.split_whitespace();
-    let address = u128::from_str_radix(fields.next()?, 16).ok()?;
-    Some((address.into(), fields.nth(4)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_list_is_read_and_no_other_line_taken_for_one() {
-        let line = "fd000001000000000000000000000001 02 40 00 80     eth0";
-        assert_eq!(parse(line), Some(("fd00:1::1".parse().unwrap(), "eth0")));
-        for other in ["", "x", "fd00 02 40 00 80"] {
-            assert_eq!(parse(other), None, "{other}");
-        }
+    fn addresses_of_the_host_are_sources_but_those_of_other_links() {
+        let all = [
+            ("lo", "::1"),
+            ("eth0", "10.0.0.1"),
+            ("eth0", "fd00::1"),
+            ("eth0", "fe80::1"),
+            ("eth1", "fd00::2"),
+            ("eth1", "fe80::2"),
+        ];
+        let all = all.map(|(name, address)| (name.to_owned(), address.parse().unwrap()));
+        let sources = OwnSources::among(all.to_vec(), "eth0");
+        let parsed = |all: [&str; 2]| all.map(|it| it.parse::<Ipv6Addr>().unwrap()).to_vec();
+        assert_eq!(sources.own, parsed(["fd00::1", "fe80::1"]));
+        assert_eq!(sources.others, parsed(["::1", "fd00::2"]));
     }
 }
