@@ -250,7 +250,7 @@ unsafe fn write(completion: &Completion, to: *mut ibv_wc) {
     unsafe { to.write(wc) };
 }
 
-/// Returns the immediate data as the peer's bytes, or the key that the peer invalidated.
+/// Returns the bytes of the immediate data, or the key that the peer invalidated.
 #[inline]
 pub(crate) fn imm_data(completion: &Completion) -> u32 {
     match completion.immediate {

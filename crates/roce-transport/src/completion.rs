@@ -19,7 +19,7 @@ pub struct Completion {
     /// status is success.
     pub byte_len: u32,
     /// Immediate data: that of the peer in the completion of a receive, and that of the request in the
-    /// completion of a SEND or WRITE, as rxe, mlx4 and mlx5 have it.
+    /// completion of a SEND or WRITE: rxe, mlx4 and mlx5 tell that this had some, too.
     pub immediate: Option<[u8; 4]>,
     /// The key that the peer's SEND with invalidate named.
     pub invalidated_key: Option<u32>,

@@ -55,10 +55,9 @@ impl<T: AsFd> Own<T> {
     pub fn make_two<U: AsFd>(
         make: impl FnOnce() -> io::Result<(T, U)>,
     ) -> io::Result<(Self, Own<U>)> {
-        fork::between_forks(|| {
-            let (one, other) = make()?;
-            Ok((Self::enter(one)?, Own::enter(other)?))
-        })
+        let entered = || make().map(|(one, other)| (Self::enter(one), Own::enter(other)));
+        let (one, other) = fork::between_forks(entered)?;
+        Ok((one?, other?))
     }
 
     /// Returns true if the descriptor is still that of the same file: the program has not closed it, and this is

@@ -321,7 +321,7 @@ impl Worker {
                 return;
             }
             let _read = self.wake.read();
-            // Before the requests: what answers them is then no older than they are.
+            // Before the requests: these are answered by what the kernel had reported when the thread woke up.
             self.changes.merge(self.socket.read(self.shards.common.port.index()));
             let now = self.shards.common.now();
             let neighbours = std::mem::take(&mut self.changes.neighbours);
