@@ -233,7 +233,7 @@ static void send_one(int place, uint32_t opcode, uint32_t len, struct message ta
 		wait_for_completion(id->send_cq, "sent");
 	tell((struct message){ 0 });
 	if (opcode == IBV_WR_RDMA_READ)
-		out("crc=%#x", sum_of(memory, len));
+		out("sum=%#x", sum_of(memory, len));
 	if (handle)
 		ibv_destroy_ah(handle);
 	if (mr)
@@ -257,7 +257,7 @@ static void take_one(int place, uint32_t opcode, uint32_t len)
 	if (takes && !code)
 		wait_for_completion(id->recv_cq, "taken");
 	tell((struct message){ 0 });
-	out("crc=%#x", sum_of(memory + (id->ps == RDMA_PS_UDP ? 40 : 0), len));
+	out("sum=%#x", sum_of(memory + (id->ps == RDMA_PS_UDP ? 40 : 0), len));
 	if (mr)
 		ibv_dereg_mr(mr);
 }

@@ -66,7 +66,7 @@ struct message tell(struct message mine)
 {
 	struct message theirs;
 	mine.turn = turn;
-	if (send(peer, &mine, sizeof mine, 0) != sizeof mine ||
+	if (send(peer, &mine, sizeof mine, MSG_NOSIGNAL) != sizeof mine ||
 	    recv(peer, &theirs, sizeof theirs, MSG_WAITALL) != sizeof theirs || theirs.turn != turn) {
 		note("the other end is gone");
 		fflush(stdout);

@@ -117,5 +117,7 @@ uint32_t sum_of(const uint8_t *bytes, size_t len)
 		sum = (sum ^ word) * 0x100000001b3u;
 		sum ^= sum >> 32; /* else the highest bits of a word change the highest of the sum alone */
 	}
+	for (size_t i = len & ~(size_t)7; i < len; i++)
+		sum = (sum ^ bytes[i]) * 0x100000001b3u;
 	return (uint32_t)sum;
 }

@@ -129,7 +129,12 @@ impl Places {
                 let seen = self.run(program, alone, *combination, PATIENCE)?;
                 let mut again = Summary::default();
                 again.add_ends(allowed, &reference, &seen);
-                first.found.append(&mut again.found);
+                // Where a reference hangs, nothing is known.
+                match (again.compared, again.found.is_empty()) {
+                    (0, _) => first.found.push(found),
+                    (_, true) => first.unsteady.push(found),
+                    (_, false) => first.found.append(&mut again.found),
+                }
             }
             summary.merge(first);
         }
@@ -150,7 +155,7 @@ impl Places {
     ) -> Result<Printed, Fault> {
         places::install(&self.world, program)?;
         let [first, second] = combination.devices;
-        let limit = Duration::from_secs(120 + 10 * batch.count);
+        let limit = Duration::from_secs((120 + 10 * batch.count) * u64::from(patience));
         let start = |device, end, peer: Device| {
             let end = [end, peer.address(), &patience.to_string()].map(str::to_owned);
             self.start(device, &end, program, batch)

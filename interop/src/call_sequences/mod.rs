@@ -85,8 +85,8 @@ impl Summary {
         };
         for seed in reference[0].iter().map(|it| it.seed) {
             let [Some(a), Some(b)] = of(reference, seed) else { continue };
-            if [&a, &b].iter().any(|it| it.ending != Ending::Ended) {
-                self.crashes.push((seed, a.end()));
+            if let Some(other) = [&a, &b].into_iter().find(|it| it.ending != Ending::Ended) {
+                self.crashes.push((seed, other.end()));
                 continue;
             }
             let (ours, theirs) = (of(seen, seed), [a, b]);
@@ -102,11 +102,12 @@ impl Summary {
     }
 
     /// Adds what another comparison with the same table has shown.
-    pub(self) fn merge(&mut self, mut other: Self) {
+    fn merge(&mut self, mut other: Self) {
         self.compared += other.compared;
         self.calls += other.calls;
         self.cut += other.cut;
         self.found.append(&mut other.found);
+        self.unsteady.append(&mut other.unsteady);
         self.crashes.append(&mut other.crashes);
         self.used.resize(other.used.len(), 0);
         self.used.iter_mut().zip(other.used).for_each(|(sum, used)| *sum += used);

@@ -40,7 +40,7 @@ impl Batch {
 
     /// The time that it may take: each sequence may hang until it is killed, but only few do.
     fn limit(self) -> Duration {
-        Duration::from_secs(60 + 2 * self.count)
+        Duration::from_secs(60 + 4 * self.count)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::world::program;
 use crate::{Fault, Testbed};
 
 /// The time that a program has.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// The place: `roce run` makes the hosts anew for each program.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,7 @@ mod valkey;
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use roce_guest::Architecture;
@@ -52,11 +53,7 @@ fn install_python_packages() -> Result<()> {
     }
     host::install_missing(host::PYTHON_INSTALLER)?;
     let unfinished = folder.with_extension("part");
-    for old in [&unfinished, &folder] {
-        if old.exists() {
-            fs::remove_dir_all(old)?;
-        }
-    }
+    remove(&unfinished)?;
     let mut pip = Command::new(host::DEBIANS_PYTHON);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
     let status = pip.args(PYTHON_PACKAGES).status()?;
@@ -64,7 +61,16 @@ fn install_python_packages() -> Result<()> {
         return Err(format!("pip did not install {}", PYTHON_PACKAGES.join(", ")).into());
     }
     fs::write(unfinished.join(listed), wanted)?;
+    remove(&folder)?;
     Ok(fs::rename(unfinished, folder)?)
+}
+
+/// Removes a folder, if it is there.
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(())
 }
 
 /// Libraries that move data between hosts; numpy, of which one makes its buffers and another one its

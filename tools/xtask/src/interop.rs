@@ -68,8 +68,15 @@ pub(crate) fn sequences_stage(log: &Log) -> Result<StageResult> {
         return Err(error);
     }
     let summary = text.lines().rev().find(|line| line.contains(" compared, ")).unwrap_or_default();
+    let compared = summary.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+    if compared < MIN_COMPARED {
+        return Err(format!("too few sequences were compared: {summary}").into());
+    }
     Ok(StageResult::Passed(summary.to_owned()))
 }
+
+/// If fewer are compared, rxe or its guest does not run.
+const MIN_COMPARED: u32 = 60;
 
 /// How many sequences the stage executes.
 const SEQUENCES: &str = "80";

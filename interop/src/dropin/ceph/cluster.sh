@@ -1,13 +1,13 @@
 # Rank 0 is a cluster of one monitor and one storage daemon, which keeps its objects in memory. It is ended
 # with the run. Rank 1 is the client: it makes a pool, and compares what it reads with what it has written.
 cluster() {
+    pids=
     d=$(mktemp -d)
-    trap '[ -z "$pids" ] || kill -KILL $pids; rm -r $d' EXIT
+    trap '[ -z "$pids" ] || kill -KILL $pids; wait $pids; rm -rf $d' EXIT
     trap 'exit 0' TERM
     server=${peer:-$own}
     monitor="[v2:$server:3300,v1:$server:6789]"
     id=4d1bb2a1-6f00-4f3c-9f1d-0a6d1c2f3e4b
-    pids=
     configure "$@" > $d/ceph.conf
     export CEPH_CONF=$d/ceph.conf
     if [ $peer ]; then use; else serve; fi
@@ -53,7 +53,7 @@ serve() {
     ceph-mon -i a --mkfs --monmap $d/map || exit 1
     ceph-mon -i a -f &
     pids=$!
-    timeout 30 ceph osd new $id || exit 1
+    timeout 90 ceph osd new $id || exit 1
     ceph-osd -i 0 --mkfs --osd-uuid $id || exit 1
     ceph-osd -i 0 -f &
     pids="$pids $!"

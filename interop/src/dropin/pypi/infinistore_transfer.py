@@ -53,7 +53,7 @@ def serve():
         service_port=PORT, dev_name="roce0", link_type=infinistore.LINK_ETHERNET, prealloc_size=1
     )
     infinistore.register_server(loop, config)
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     client = connection(infinistore.TYPE_TCP, own)
     memory, place = buffer_at(pattern(2))
