@@ -142,7 +142,7 @@ fn another_user_changes_no_file_of_a_run_and_reads_none_that_is_private() {
             for path in files.chain([&folder.path("capture.pcapng")]) {
                 assert!(File::open(path).is_err(), "{backend}: {}", path.display());
             }
-            // Who asks is looked at: this is no process of the run.
+            // The command looks at the process that asks: this is none of the run.
             if let Ok(mut asks) = UnixStream::connect(run.join("0/sockets")) {
                 let _refused = io::Write::write(&mut asks, b"T");
                 let mut given = [0];

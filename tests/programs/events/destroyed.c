@@ -130,7 +130,7 @@ void destroyed_channels_leave_no_descriptor(void)
 		CHECK_EQ(ibv_destroy_comp_channel(channels[i]), 0);
 	}
 	/* A thread of the device may be at the last queue still. */
-	for (int i = 0; i < 100 && descriptors() != before; i++)
+	for (int i = 0; i < 1000 && descriptors() != before; i++)
 		usleep(10000);
 	CHECK_EQ(descriptors(), before);
 	disconnect(&connection);

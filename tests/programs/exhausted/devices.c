@@ -64,6 +64,7 @@ void devices_without_address_space(void)
 	struct endpoint known = learn_endpoint();
 	int was_refused = 0;
 	for (size_t more = 0; more < MAX_ADDRESS_SPACE; more += ADDRESS_SPACE_STEP) {
+		limit_time(60);
 		int child = fork();
 		if (child) {
 			int status;
@@ -76,6 +77,7 @@ void devices_without_address_space(void)
 			CHECK(more + ADDRESS_SPACE_STEP < MAX_ADDRESS_SPACE || !is_refused);
 			continue;
 		}
+		limit_time(60); /* a child inherits no timer */
 		struct ibv_device **list = ibv_get_device_list(NULL);
 		CHECK(list && list[0]);
 		limit_address_space(more);

@@ -8,7 +8,7 @@
 #include "endpoint.h"
 #include "exhausted.h"
 
-enum { STEP = 8, PORT = 7601, MAX_GROWTH = 32, CLEAN = 16 };
+enum { STEP = 8, PORT = 7601, MAX_GROWTH = 256, CLEAN = 16 };
 
 /* Takes the next event, which may have a reason for failure. Returns it, or -1 if there was no memory. */
 static int take_event(struct rdma_event_channel *channel, struct rdma_cm_id **id)

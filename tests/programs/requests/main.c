@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-enum { PORT = 7001, SOON_MS = 300, PATIENCE_MS = 10000 };
+enum { PORT = 7001, SOON_MS = 300, KNOWN_MS = 2000, PATIENCE_MS = 10000 };
 
 struct ends {
 	struct rdma_event_channel *passive, *active;
@@ -74,7 +74,8 @@ static void end_before_it_is_accepted(void)
 	struct rdma_conn_param answer = {.qp_num = 78};
 	struct rdma_cm_id *request = expect(it.passive, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK_EQ(rdma_destroy_id(it.client), 0);
-	CHECK(!has_event(it.passive, SOON_MS));
+	/* By then the library knows that the peer has given up, on a busy machine, too. */
+	CHECK(!has_event(it.passive, KNOWN_MS));
 	CHECK_MINUS_ONE(rdma_accept(request, &answer), EINVAL);
 	CHECK(!has_event(it.passive, 0));
 	CHECK_EQ(rdma_destroy_id(request), 0);
