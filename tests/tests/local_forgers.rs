@@ -180,7 +180,7 @@ fn a_user_that_knows_all_numbers_reaches_no_queue_pair_of_packet_sockets_on_its_
                         as_stranger(&cable.left, || forger.send(&headers, FORGED)).unwrap();
                     }
                 }
-                let forged = target.forged();
+                let forged = target.forged(0);
                 assert_eq!(forged, 0, "{backend} {service:?} from {from} by {forgers:?}");
                 target.hear_the_peer();
             }
