@@ -11,7 +11,7 @@
 #define DEPTH 64
 #define LENGTH 200
 /* Allocations that live after the first time and are no leak. */
-#define MAX_GROWTH 16
+#define MAX_GROWTH 96
 
 static unsigned char memory[2 * 4096];
 
