@@ -32,7 +32,8 @@ use crate::{active, ending, orphan, passive, services};
 /// It makes and ends connections of the device's queue pairs with datagrams of queue pair 1. It has no
 /// clock and no socket: the caller passes datagrams in, takes datagrams and [`Event`]s out, and calls
 /// [`handle_timeout`](Self::handle_timeout), and [`poll_stray`](Self::poll_stray) until it returns none, at
-/// [`poll_timeout`](Self::poll_timeout). `now` is the time since any fixed moment, and never goes backwards. The same calls have the same results.
+/// [`poll_timeout`](Self::poll_timeout). `now` is the time since any fixed moment, and never goes
+/// backwards. The same calls have the same results.
 ///
 /// Each connection and each resolution has a communication id, which is its handle. It lives until
 /// [`destroy`](Self::destroy), whatever the peer does.
@@ -126,8 +127,8 @@ impl Agent {
     }
 
     /// Answers a datagram that was [`Disposition::Stray`] or that [`poll_stray`](Self::poll_stray) has
-    /// returned, and that no other agent of the host takes:
-    /// there is no listener, or no such connection. Other datagrams are not answered.
+    /// returned, and that no other agent of the host takes: there is no listener, or no such connection.
+    /// Other datagrams are not answered.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,7 +167,8 @@ impl Agent {
         self.tables.outputs.send(addresses, 0, reply);
     }
 
-    /// Notes that a datagram that could be passed to [`answer_stray`](Self::answer_stray) is not looked at, because too many wait.
+    /// Notes that a datagram that could be passed to [`answer_stray`](Self::answer_stray) is not looked
+    /// at, because too many wait.
     pub fn drop_stray(&mut self) {
         self.tables.outputs.counters.count_drop(DropReason::Strays);
     }

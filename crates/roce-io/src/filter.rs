@@ -29,7 +29,7 @@ pub struct Filter {
 }
 
 /// The source MAC address of frames from process to process on `lo`. The kernel has another in all frames that it
-/// makes there, so that no user sends one like these who may not open packet sockets.
+/// makes there, so that only users with packet sockets send frames like these.
 pub const LO_SOURCE: MacAddr = MacAddr([2, 0, b'r', b'o', b'c', b'e']);
 
 /// Queue pair numbers by blocks of 4 096: a block is `number >> 12`, 0..=0xfff.

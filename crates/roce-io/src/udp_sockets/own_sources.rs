@@ -67,7 +67,51 @@ impl OwnSources {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
+    use socket2::SockRef;
+
     use super::*;
+
+    /// Returns true if a datagram from ::1 to ::1 passes the filter for these sources.
+    fn passes(own: &[Ipv6Addr]) -> bool {
+        let receiver = UdpSocket::bind("[::1]:0").unwrap();
+        let filter = OwnSources { own: own.to_vec(), others: Vec::new() }.filter();
+        receiver.set_nonblocking(true).unwrap();
+        SockRef::from(&receiver).attach_filter(&filter).unwrap();
+        let sender = UdpSocket::bind("[::1]:0").unwrap();
+        sender.send_to(b"datagram", receiver.local_addr().unwrap()).unwrap();
+        receiver.recv(&mut [0; 16]).is_ok()
+    }
+
+    #[test]
+    fn a_datagram_passes_if_each_byte_of_its_source_is_that_of_an_own_address() {
+        let same = Ipv6Addr::LOCALHOST;
+        assert!(passes(&[same]) && !passes(&[]));
+        let others: Vec<_> = (0..16).map(|at| flipped(same.octets(), at)).collect();
+        for other in &others {
+            assert!(!passes(&[*other]), "{other}");
+            assert!(passes(&[*other, same]) && passes(&[same, *other]), "{other}");
+        }
+        assert!(!passes(&others));
+        let most: Vec<_> = others.iter().copied().cycle().take(MAX_ADDRESSES - 1).collect();
+        assert!(passes(&[&most[..], &[same]].concat()));
+    }
+
+    fn flipped(mut octets: [u8; 16], at: usize) -> Ipv6Addr {
+        octets[at] ^= 0x80;
+        octets.into()
+    }
+
+    /// Linux before 6.8 has 20480 bytes for the filters of a socket (`net.core.optmem_max`), later ones 131072.
+    #[test]
+    fn the_longest_filter_replaces_another_one() {
+        let longest = OwnSources { own: vec![Ipv6Addr::LOCALHOST; 1000], others: Vec::new() };
+        let socket = UdpSocket::bind("[::1]:0").unwrap();
+        for _ in 0..2 {
+            SockRef::from(&socket).attach_filter(&longest.filter()).unwrap();
+        }
+    }
 
     #[test]
     fn addresses_of_the_host_are_sources_but_those_of_other_links() {
