@@ -26,6 +26,10 @@ pub(super) fn of_manager(event: &Event) -> Option<rdma_ucm_event_resp> {
         true => datagram_of(peer).to_vec(),
         false => connection_of(peer).to_vec(),
     };
+    let refusal = |private_data: &[u8]| {
+        let private_data = private_data.into();
+        with(&PeerParameters { private_data, ..PeerParameters::default() })
+    };
     let (number, parameters) = match &event.kind {
         EventKind::AddressResolved => (RDMA_CM_EVENT_ADDR_RESOLVED, Vec::new()),
         EventKind::AddressError { .. } => (RDMA_CM_EVENT_ADDR_ERROR, Vec::new()),
@@ -34,16 +38,10 @@ pub(super) fn of_manager(event: &Event) -> Option<rdma_ucm_event_resp> {
         EventKind::ConnectResponse(peer) => (RDMA_CM_EVENT_CONNECT_RESPONSE, with(peer)),
         EventKind::Established(peer) => (RDMA_CM_EVENT_ESTABLISHED, with(peer)),
         EventKind::Unreachable(Unreachable::Service { private_data, .. }) => {
-            let private_data = private_data.clone();
-            let refusal = PeerParameters { private_data, ..PeerParameters::default() };
-            (RDMA_CM_EVENT_UNREACHABLE, with(&refusal))
+            (RDMA_CM_EVENT_UNREACHABLE, refusal(private_data))
         }
         EventKind::Unreachable(Unreachable::TimedOut) => (RDMA_CM_EVENT_UNREACHABLE, Vec::new()),
-        EventKind::Rejected { private_data, .. } => {
-            let private_data = private_data.clone();
-            let refusal = PeerParameters { private_data, ..PeerParameters::default() };
-            (RDMA_CM_EVENT_REJECTED, with(&refusal))
-        }
+        EventKind::Rejected { private_data, .. } => (RDMA_CM_EVENT_REJECTED, refusal(private_data)),
         EventKind::MulticastJoin(group) => {
             let members =
                 PeerParameters { datagram: Some(group.members), ..PeerParameters::default() };
