@@ -1,10 +1,12 @@
 /* What a program does after its last close, and what other processes find after a parent has ended. */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -57,6 +59,38 @@ void closed_while_open(void)
 	check_own();
 }
 
+/* Returns true if no thread but the calling one runs or waits for a processor. */
+static bool others_sleep(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	CHECK(tasks);
+	int awake = 0;
+	for (struct dirent *entry; (entry = readdir(tasks));) {
+		char path[300], state = 'S';
+		snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
+		FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+		/* The name may hold anything but ends with the last parenthesis. */
+		char line[512], *end = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+		if (end)
+			state = end[2];
+		if (file)
+			fclose(file);
+		awake += state != 'S';
+	}
+	CHECK_EQ(closedir(tasks), 0);
+	return awake <= 1;
+}
+
+/* Waits until the threads of the device have slept for a while. */
+static void wait_for_others(void)
+{
+	for (int looks = 0, i = 0; looks < 10; i++) {
+		CHECK(i < 2000);
+		usleep(10000);
+		looks = others_sleep() ? looks + 1 : 0;
+	}
+}
+
 /* A process that opens a device, closes all descriptors and gives their numbers to a connection of its own. */
 static void end_with_connection(int connection)
 {
@@ -65,8 +99,7 @@ static void end_with_connection(int connection)
 	struct connection pair = connect_to_self(&endpoint, 4);
 	transfer(&endpoint, &pair, 64, 1);
 	CHECK_EQ(ibv_req_notify_cq(endpoint.cq, 0), 0);
-	/* The threads of the device sleep by then. */
-	usleep(100000);
+	wait_for_others();
 	bool was_open[64];
 	for (int fd = 3; fd < 64; fd++) {
 		was_open[fd] = fd != connection && fcntl(fd, F_GETFD) >= 0;
