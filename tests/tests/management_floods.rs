@@ -285,7 +285,8 @@ fn sidr_req(number: u32) -> CmMessage {
 
 /// A message of a connection that does not exist.
 fn stray(number: u32) -> CmMessage {
-    let (local_id, remote_id) = (CommunicationId(number), CommunicationId(number.rotate_right(8)));
+    // Ids of every agent's block, the victim's among them.
+    let (local_id, remote_id) = (CommunicationId(number), CommunicationId(number.rotate_right(12)));
     match number % 2 {
         0 => CmMessage::Dreq(Dreq { local_id, remote_id, ..Dreq::default() }),
         _ => CmMessage::Rep(Rep { local_id, remote_id, ..Rep::default() }),
@@ -312,7 +313,9 @@ fn a_connection_keeps_nine_tenths_of_its_rate_beside_floods_and_all_datagrams_ar
     });
     victim.check("messages of no connection", stray, |count| {
         let strays = count("cm_stray") + count("cm_stray_dropped");
-        let is_all = count("cm_received") == strays + count("cm_foreign");
+        // The ids of the victim's own block.
+        let own = count("cm_unknown_dreq") + count("cm_drop_unknown_id");
+        let is_all = count("cm_received") == strays + count("cm_foreign") + own;
         is_all && strays > 0 && count("cm_foreign") > 0 && count("cm_stray_dropped") > 0
     });
     assert!(contents(&victim.regions[1]) == pattern(LEN, 1));

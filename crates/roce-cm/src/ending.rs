@@ -40,6 +40,7 @@ pub(crate) fn handle_dreq(
             return Err(DropReason::Strays.into());
         }
         let drep = messages::drep(transaction, dreq.remote_id, dreq.local_id);
+        tables.outputs.counters.unknown_dreq += 1;
         tables.outputs.send(addresses, 0, drep);
         return Ok(());
     };

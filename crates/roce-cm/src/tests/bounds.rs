@@ -330,6 +330,7 @@ fn dreqs_of_unknown_connections_are_answered_within_the_limit_of_strays() {
     assert_eq!(disposition, Disposition::HeldStray, "strays have the same limit");
     assert!(agent.poll_transmit().is_none());
     assert_eq!(agent.counters().dropped(DropReason::Strays), 1);
+    assert_eq!(agent.counters().unknown_dreq, u64::from(MAX_STRAYS_AT_ONCE));
 }
 
 #[test]
