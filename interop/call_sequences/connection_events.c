@@ -44,15 +44,17 @@ static const char *data_of(const struct rdma_cm_event *event, int is_of_datagram
 	return text;
 }
 
-static int take(struct seen *seen)
+enum taken { FAILED, SKIPPED, TAKEN };
+
+static enum taken take(struct seen *seen)
 {
 	struct rdma_cm_event *event;
 	if (rdma_get_cm_event(t.cm, &event))
-		return 0;
-	if (t.end && event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) {
+		return FAILED;
+	if (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) {
 		/* It comes seconds later, between any two calls. */
 		rdma_ack_cm_event(event);
-		return 0;
+		return SKIPPED;
 	}
 	struct rdma_cm_id *surplus = NULL;
 	int place = index_of(event->id);
@@ -82,19 +84,21 @@ static int take(struct seen *seen)
 		rdma_reject(surplus, NULL, 0);
 		rdma_destroy_id(surplus);
 	}
-	return 1;
+	return TAKEN;
 }
 
 int take_connection_event(int wait_ms)
 {
-	struct pollfd asked = { .fd = t.cm->fd, .events = POLLIN };
-	if (seen_count == MAX_SEEN || poll(&asked, 1, wait_ms) != 1 || !(asked.revents & POLLIN))
-		return 0;
-	seen[seen_count].order = seen_count;
-	if (!take(&seen[seen_count]))
-		return 0;
-	seen_count++;
-	return 1;
+	enum taken taken = SKIPPED;
+	while (taken == SKIPPED) {
+		struct pollfd asked = { .fd = t.cm->fd, .events = POLLIN };
+		if (seen_count == MAX_SEEN || poll(&asked, 1, wait_ms) != 1 || !(asked.revents & POLLIN))
+			return 0;
+		seen[seen_count].order = seen_count;
+		taken = take(&seen[seen_count]);
+	}
+	seen_count += taken == TAKEN;
+	return taken == TAKEN;
 }
 
 void print_connection_events(void)

@@ -71,6 +71,7 @@ static void make_pair(int place, enum ibv_qp_type type, int is_plain)
 		pair->inline_max = attributes.cap.max_inline_data;
 		pair->send_pieces = attributes.cap.max_send_sge;
 		pair->receive_pieces = attributes.cap.max_recv_sge;
+		pair->asked_pieces = (uint32_t)send_sge.value;
 		out("state=%u type=%u context=%d srq=%d number=%s", pair->qp->state, pair->qp->qp_type,
 		    pair->qp->qp_context == pair, pair->qp->srq == attributes.srq, named('Q', pair->qp->qp_num));
 		out("send_wr=%s receive_wr=%s send_sge=%s receive_sge=%s inline=%s",
@@ -192,7 +193,7 @@ static int change(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		if (pair->state == IBV_QPS_RESET)
 			pair->waiting = pair->is_failed = 0;
 		if (pair->state == IBV_QPS_RTR) {
-			pair->is_asked_in_vain = pair->hears_another = 0;
+			pair->is_asked_in_vain = pair->hears_another = pair->hears_long = 0;
 			pair->session = t.sessions;
 		}
 	}
@@ -254,8 +255,10 @@ void bring_up(int index, int peer)
 static void connect_pairs(void)
 {
 	int a = some_pair(), b = some_pair();
-	if (a < 0)
+	if (a < 0) {
+		note("no queue pair");
 		return;
+	}
 	for (int n = 0; n < 8 && (a == b || t.pairs[a].type != t.pairs[b].type); n++)
 		b = some_pair();
 	t.sessions++;

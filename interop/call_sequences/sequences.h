@@ -79,9 +79,10 @@ struct pair {
 	int unsignaled; /* others were posted just now */
 	int is_asked_in_vain; /* a peer may have sent it what has no place at the peer */
 	int hears_another;    /* a sender of another sequence has posted to it */
+	int hears_long;       /* a message of several packets has been posted to it */
 	int is_failed;        /* a send has completed in error since it was brought up */
 	uint32_t session;     /* the same for two that were brought up for one another */
-	uint32_t serial, max_send, max_receive, inline_max, send_pieces, receive_pieces;
+	uint32_t serial, max_send, max_receive, inline_max, send_pieces, receive_pieces, asked_pieces;
 	enum ibv_qp_state state;
 	uint64_t receives[64]; /* addresses by serial number */
 };

@@ -122,6 +122,8 @@ static void arg_pair(int place)
 		if (pair->peer >= 0)
 			t.pairs[pair->peer].hears_another = 1;
 	}
+	if (pair->type == IBV_QPT_UC && pair->peer >= 0 && t.pairs[pair->peer].hears_long)
+		arg("behind-long");
 }
 
 struct posting {
@@ -203,6 +205,10 @@ static void fill_send(struct posting *posting, int index)
 	for (uint32_t i = 0; i < pieces; i++)
 		posting->pieces[index][i] = first;
 	wr->imm_data = htobe32(0x1234);
+	if (pieces > pair->asked_pieces)
+		arg("pieces>asked");
+	if (pair->type == IBV_QPT_UC && pair->peer >= 0 && first.length * pieces > 1024) /* the path MTU */
+		t.pairs[pair->peer].hears_long = 1;
 	if (!is_fit(pair->type, opcode))
 		arg("unfit");
 	if (is_atomic && first.length * pieces != 8)

@@ -203,8 +203,33 @@ static int init_attributes(struct rdma_cm_id *id)
 }
 
 /* Refused calls have the numbers that rdma_cm of the kernel gives. */
+/* A passive end that goes on as if its peer had answered. The kernel refuses the request then, so that the peer
+ * does not wait. */
+static void establish_early(const char *own)
+{
+	struct rdma_event_channel *active = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listen_on(passive, own, LISTENING_PORT);
+	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
+	struct rdma_conn_param asked = parameters;
+	struct rdma_cm_event *event;
+	CHECK_EQ(rdma_connect(asking, &asked), 0);
+	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+	struct rdma_cm_id *requested = event->id;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	CHECK_MINUS_ONE(rdma_establish(requested), EINVAL);
+	CHECK_EQ(expect(active, POLL, -1, RDMA_CM_EVENT_REJECTED), 28);
+	rdma_destroy_qp(asking);
+	CHECK_EQ(rdma_destroy_id(asking), 0);
+	CHECK_EQ(rdma_destroy_id(requested), 0);
+	CHECK_EQ(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(active);
+	rdma_destroy_event_channel(passive);
+}
+
 static void check_numbers(const char *own)
 {
+	establish_early(own);
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct sockaddr_in to = address_of(own, FIRST_CLOSED_PORT);
 	struct rdma_cm_id *id;
@@ -239,6 +264,8 @@ static void check_numbers(const char *own)
 	CHECK_MINUS_ONE(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1), EINVAL);
 	CHECK_EQ(rdma_destroy_id(id), 0);
 	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), 0);
+	struct sockaddr_in foreign = address_of("10.9.9.9", 0);
+	CHECK_MINUS_ONE(rdma_bind_addr(id, (struct sockaddr *)&foreign), EADDRNOTAVAIL);
 	CHECK_MINUS_ONE(rdma_bind_addr(id, (struct sockaddr *)&any_port), EINVAL);
 	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
 	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -EINVAL);

@@ -11,7 +11,7 @@ use roce_abi::rdma_cm::{
 };
 use roce_abi::{IBV_EVENT_COMM_EST, IBV_QPT_RC};
 use roce_verbs::Qpn;
-use roce_verbs::cm::{ConnectionParameters, Error, JoinMode, PortSpace, RejectReason};
+use roce_verbs::cm::{ConnectionParameters, Error, Id, JoinMode, PortSpace, RejectReason};
 
 use super::channel::{Channel, RaisedEvent};
 use super::joins::JoinedGroup;
@@ -84,7 +84,13 @@ pub(super) fn carry_out(
             };
             id.listen(backlog).map_err(failed)
         }
-        Command::Accept { id, parameters: None, .. } => find(id)?.establish().map_err(failed),
+        Command::Accept { id, parameters: None, .. } => {
+            let identifier = find(id)?;
+            identifier.establish().map_err(|error| {
+                tell_peer_of_refusal(&identifier);
+                failed(error)
+            })
+        }
         Command::Accept { id, uid, parameters: Some(parameters), .. } => {
             let parameters = connection(&parameters)?;
             // Until both are done no event is fetched: what the peer answers belongs to the `uid`.
@@ -95,8 +101,7 @@ pub(super) fn carry_out(
             identifier.id.ignore_events(false);
             if let Err(error) = identifier.id.accept(&parameters) {
                 identifier.id.ignore_events(is_new);
-                // As with the kernel the peer is told, where it waits for an answer.
-                let _nothing = identifier.id.reject(RejectReason::CONSUMER, &[]);
+                tell_peer_of_refusal(&identifier.id);
                 return Err(failed(error));
             }
             identifier.uid = uid;
@@ -181,6 +186,12 @@ fn create(
             Err(ENOMEM)
         }
     }
+}
+
+/// Rejects the peer's message whose answer has failed: as with the kernel the peer does not go on waiting.
+fn tell_peer_of_refusal(id: &Id) {
+    // Nothing waits for an answer in other states.
+    let _nothing = id.reject(RejectReason::CONSUMER, &[]);
 }
 
 /// Destroys an identifier, and returns how many events of it the program has fetched.

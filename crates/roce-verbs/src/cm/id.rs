@@ -187,10 +187,11 @@ impl Id {
         }
         let (mut bound, mut device) = (address, None);
         if !address::is_any(address.ip()) {
+            let place = address::place_of(address)?;
             if self.space() == PortSpace::IPOIB {
                 return Err(Error::NoIpoib);
             }
-            device = Some(self.0.open(&address::place_of(address)?)?);
+            device = Some(self.0.open(&place)?);
         }
         if !state.reuses_address || address.port() == 0 {
             let claim = PortClaim::new(self.space(), address, state.is_v6_only)?;
