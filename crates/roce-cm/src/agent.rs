@@ -351,10 +351,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Refuses a request, or a response, with a REJ. The connection is over.
+    /// Refuses a request, or a response, with a REJ, or takes back a request or a response that the peer has
+    /// not answered. The connection is over; behind a response [`Event::Disconnected`] follows.
     ///
     /// # Errors
-    /// The connection waits for nothing like that, or too much private data.
+    /// The connection is established, ends, or was not asked for; too much private data.
     pub fn reject(
         &mut self,
         now: Duration,

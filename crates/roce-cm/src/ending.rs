@@ -12,6 +12,7 @@ use crate::duplicates::RemoteKey;
 use crate::error::AgentError;
 use crate::event::Event;
 use crate::messages;
+use crate::outputs::Bytes;
 use crate::parameters::RejectParameters;
 use crate::tables::Tables;
 
@@ -197,21 +198,55 @@ fn send_drep(tables: &mut Tables, now: Duration, id: CommunicationId) {
     }
 }
 
-/// Refuses a request or a response.
+/// Refuses a request or a response, or takes back what the peer has not answered.
 pub(crate) fn reject(
     tables: &mut Tables,
     now: Duration,
     id: CommunicationId,
     parameters: &RejectParameters<'_>,
 ) -> Result<(), AgentError> {
-    let allows = |state| matches!(state, State::ReqReceived | State::RepReceived);
+    let allows = |state| {
+        use State::{RepReceived, RepSent, ReqReceived, ReqSent};
+        matches!(state, ReqReceived | RepReceived | ReqSent | RepSent)
+    };
     let connection = tables.for_call(id, allows)?;
+    let state = connection.state;
     let data = messages::private_data(parameters.private_data)?;
     let rej = messages::rej(id, connection, parameters.reason, data);
     tables.settle_request(id);
-    tables.send_once(id, rej.clone());
-    tables.become_idle(now, id, Some(rej));
+    match state {
+        State::ReqSent => take_back(tables, now, id),
+        State::RepSent => take_back_rep(tables, now, id, rej),
+        _ => {
+            tables.send_once(id, rej.clone());
+            tables.become_idle(now, id, Some(rej));
+        }
+    }
     Ok(())
+}
+
+/// Takes back the REQ of a connection. The REJ names it by the GUID: the peer's id is not known. (The kernel
+/// does so where the identifier is destroyed; its REJ of `rdma_reject` finds nothing at the peer.)
+fn take_back(tables: &mut Tables, now: Duration, id: CommunicationId) {
+    let Some(it) = tables.connections.get(&id) else { return };
+    // The peer knows nothing of a REQ that has not left.
+    if it.resend.as_ref().is_none_or(|resend| resend.has_left) {
+        let rej = messages::rej_timeout(&tables.config, id, it);
+        tables.send_once(id, rej);
+    }
+    tables.become_idle(now, id, None);
+}
+
+/// Takes back the REP of a connection. The peer may hold the connection for established, and repeats nothing
+/// then: if the REJ is lost, only a DREQ that is repeated tells it. (The kernel sends none.)
+fn take_back_rep(tables: &mut Tables, now: Duration, id: CommunicationId, rej: Bytes) {
+    tables.send_once(id, rej);
+    let transaction = tables.new_transaction();
+    let Some(it) = tables.connections.get_mut(&id) else { return };
+    it.state = State::DreqSent;
+    let dreq = messages::dreq(id, it, transaction);
+    tables.note_change(id);
+    tables.repeat_until_answered(now, id, dreq);
 }
 
 /// Gives up the connection `id`: the program hears no more of it.
@@ -228,31 +263,15 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
         tables.listeners.remove_waiting(listener);
     }
     match it.state {
-        State::ReqSent => {
-            // The peer knows nothing of a REQ that has not left.
-            if it.resend.as_ref().is_none_or(|resend| resend.has_left) {
-                let rej = messages::rej_timeout(&tables.config, id, it);
-                tables.send_once(id, rej);
-            }
-            tables.become_idle(now, id, None);
-        }
+        State::ReqSent => take_back(tables, now, id),
         State::ReqReceived | State::RepReceived => {
             let rej = messages::rej(id, it, RejectReason::CONSUMER, [0; 148]);
             tables.send_once(id, rej.clone());
             tables.become_idle(now, id, Some(rej));
         }
-        // The peer may hold the connection for established, and repeats nothing then: if the REJ is lost,
-        // only a DREQ that is repeated tells it.
         State::RepSent => {
             let rej = messages::rej(id, it, RejectReason::CONSUMER, [0; 148]);
-            it.state = State::DreqSent;
-            tables.note_change(id);
-            tables.send_once(id, rej);
-            let transaction = tables.new_transaction();
-            if let Some(it) = tables.connections.get(&id) {
-                let dreq = messages::dreq(id, it, transaction);
-                tables.repeat_until_answered(now, id, dreq);
-            }
+            take_back_rep(tables, now, id, rej);
         }
         State::Established => send_dreq(tables, now, id),
         State::DreqReceived => send_drep(tables, now, id),

@@ -416,6 +416,30 @@ fn a_rej_names_what_it_rejects() {
 }
 
 #[test]
+fn what_the_peer_has_not_answered_can_be_taken_back() {
+    let mut agent = agent();
+    let id = connecting(&mut agent);
+    agent.reject(NOW, id, &RejectParameters::new()).unwrap();
+    let [CmMessage::Rej(rej)] = sent(&mut agent)[..] else { panic!("no REJ") };
+    assert_eq!((rej.local_id, rej.reason), (id, RejectReason::TIMEOUT));
+    assert_eq!(agent.poll_timeout(), None);
+    assert!(agent.reject(NOW, id, &RejectParameters::new()).is_err());
+
+    let id = requested(&mut agent, req());
+    agent.accept(NOW, id, &AcceptParameters::new(qpn(1))).unwrap();
+    sent(&mut agent);
+    agent.reject(NOW, id, &RejectParameters::new()).unwrap();
+    let [CmMessage::Rej(rej)] = sent(&mut agent)[..] else { panic!("no REJ") };
+    assert_eq!((rej.local_id, rej.remote_id, rej.rejected), (id, PEER, AnsweredMessage::Other));
+    assert_eq!(rej.reason, RejectReason::CONSUMER);
+    assert!(agent.reject(NOW, id, &RejectParameters::new()).is_err());
+    // The REJ may be lost.
+    agent.handle_timeout(agent.poll_timeout().unwrap());
+    let [CmMessage::Dreq(dreq)] = sent(&mut agent)[..] else { panic!("no DREQ") };
+    assert_eq!((dreq.local_id, dreq.remote_id), (id, PEER));
+}
+
+#[test]
 fn calls_that_the_state_does_not_allow_are_refused_without_effect() {
     let mut agent = agent();
     let id = connecting(&mut agent);
@@ -425,7 +449,6 @@ fn calls_that_the_state_does_not_allow_are_refused_without_effect() {
     assert_eq!(agent.establish(id, &[]), wrong);
     assert_eq!(agent.disconnect(NOW, id), wrong);
     assert_eq!(agent.communication_established(id), wrong);
-    assert_eq!(agent.reject(NOW, id, &RejectParameters::new()), wrong);
     assert_eq!(agent.answer(NOW, id, &ServiceAnswer::rejected()), Err(AgentError::UnknownId(id)));
     assert_eq!(sent(&mut agent), []);
     agent.destroy(NOW, id).unwrap();
