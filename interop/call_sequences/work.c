@@ -219,9 +219,12 @@ static void fill_send(struct posting *posting, int index)
 		arg("inline-result");
 	if (has_result && flags & IBV_SEND_FENCE)
 		arg("fenced-result");
-	for (int i = 0; i < index; i++)
+	for (int i = 0; i < index; i++) {
 		if (has_result && posting->requests[i].send_flags & IBV_SEND_FENCE)
 			arg("behind-fence");
+		if (opcode <= IBV_WR_RDMA_WRITE_WITH_IMM && posting->requests[i].opcode == IBV_WR_RDMA_READ && !(flags & IBV_SEND_FENCE))
+			arg("behind-read");
+	}
 	if (!has_result && first.length && !is_readable(&first))
 		arg("no-source");
 	if (has_result && !is_writable(&first)) {

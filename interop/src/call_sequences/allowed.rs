@@ -40,6 +40,9 @@ pub struct Row {
     /// Words that the call's line on rxe, or the line of the effect, has, too.
     #[serde(default)]
     pub with: Vec<String>,
+    /// What rxe has in an effect of the same call, with its name; nothing is asked for without it.
+    #[serde(default)]
+    pub beside: Option<String>,
     /// Sequences with two ends that it is for, by what these run on; without any it is for all sequences.
     #[serde(default)]
     pub combinations: Vec<String>,
@@ -82,6 +85,8 @@ pub struct Place<'a> {
     pub rxe: &'a str,
     /// What ours has.
     pub ours: &'a str,
+    /// All effects of the call on rxe.
+    pub beside: &'a [String],
 }
 
 impl Allowed {
@@ -105,6 +110,9 @@ impl Allowed {
                 && matches(&row.field, place.field)
                 && matches(&row.rxe, place.rxe)
                 && matches(&row.ours, place.ours)
+                && row.beside.as_ref().is_none_or(|pattern| {
+                    place.beside.iter().any(|effect| matches(pattern, effect))
+                })
                 && row.with.iter().all(|word| {
                     let mut words = place.line.split(' ').chain(place.effect.split(' '));
                     words.any(|it| matches(word, it))
@@ -142,7 +150,8 @@ mod tests {
             "[[allowed]]\ncall = \"poll\"\nfield = \"status\"\nwith = [\"type=3\"]\nreason = \"\"";
         let allowed: Allowed = toml::from_str(row).unwrap();
         let row = |line, effect| {
-            allowed.row(Place { call: "poll", line, effect, field: "status", rxe: "5", ours: "0" })
+            let (field, rxe, ours) = ("status", "5", "0");
+            allowed.row(Place { call: "poll", line, effect, field, rxe, ours, beside: &[] })
         };
         assert_eq!(row("poll type=3", "status=5"), Some(0));
         assert_eq!(row("poll", "status=5 type=3"), Some(0));
@@ -150,11 +159,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_may_want_another_effect_beside_the_one_that_differs() {
+        let row = "[[allowed]]\ncall = \"c\"\nfield = \"f\"\nbeside = \"completion * status=2\"\nreason = \"\"";
+        let allowed: Allowed = toml::from_str(row).unwrap();
+        let row = |beside: &[String]| {
+            let (call, line, effect, field, rxe, ours) = ("c", "", "", "f", "", "");
+            allowed.row(Place { call, line, effect, field, rxe, ours, beside })
+        };
+        assert_eq!(row(&[]), None);
+        assert_eq!(row(&["completion r0.1 status=5".to_owned()]), None);
+        assert_eq!(row(&["memory m0".to_owned(), "completion r0.1 status=2".to_owned()]), Some(0));
+    }
+
+    #[test]
     fn a_row_of_a_combination_is_for_the_sequences_of_that_alone() {
         let row =
             "[[allowed]]\ncall = \"c\"\nfield = \"f\"\ncombinations = [\"ours *\"]\nreason = \"\"";
         let mut allowed: Allowed = toml::from_str(row).unwrap();
-        let place = Place { call: "c", line: "", effect: "", field: "f", rxe: "", ours: "" };
+        let beside = &[];
+        let place =
+            Place { call: "c", line: "", effect: "", field: "f", rxe: "", ours: "", beside };
         assert_eq!(allowed.row(place), None, "that has no second end");
         allowed.combination = Some("rxe ours");
         assert_eq!(allowed.row(place), None);

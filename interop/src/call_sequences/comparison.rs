@@ -64,6 +64,8 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
         let Some(our) = ours.steps.get(index) else { break };
         outcome.calls += u64::from(theirs.call.contains('_'));
         outcome.steps += 1;
+        let beside: Vec<String> =
+            theirs.effects.iter().map(|(name, words)| format!("{name} {}", text(words))).collect();
         for Differing { field, rxe, ours, effect } in of_steps(theirs, our) {
             let place = Place {
                 call: &theirs.call,
@@ -72,6 +74,7 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
                 field: &field,
                 rxe: &rxe,
                 ours: &ours,
+                beside: &beside,
             };
             match allowed.row(place) {
                 Some(row) => {

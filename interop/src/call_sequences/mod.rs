@@ -142,8 +142,15 @@ pub fn compare_files(
     for name in names {
         let value = |of: &BTreeMap<String, String>| of.get(name).cloned().unwrap_or_default();
         let (theirs, our) = (value(&rxe), value(&ours));
-        let place =
-            Place { call: "file", line: "", effect: "", field: name, rxe: &theirs, ours: &our };
+        let place = Place {
+            call: "file",
+            line: "",
+            effect: "",
+            field: name,
+            rxe: &theirs,
+            ours: &our,
+            beside: &[],
+        };
         if theirs != our && allowed.row(place).is_none() {
             found.push(format!("file {name}: {theirs:?} with rxe, {our:?} with ours"));
         }
