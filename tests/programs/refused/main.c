@@ -203,22 +203,31 @@ static int init_attributes(struct rdma_cm_id *id)
 }
 
 /* Refused calls have the numbers that rdma_cm of the kernel gives. */
-/* A passive end that goes on as if its peer had answered. The kernel refuses the request then, so that the peer
- * does not wait. */
-static void establish_early(const char *own)
+/* A passive end that goes on as if its peer had answered. The kernel refuses the request for a connection then, so
+ * that the peer does not wait, and accepts that for a datagram service. */
+static void establish_early(const char *own, enum rdma_port_space space)
 {
 	struct rdma_event_channel *active = rdma_create_event_channel();
 	struct rdma_event_channel *passive = rdma_create_event_channel();
-	struct rdma_cm_id *listener = listen_on(passive, own, LISTENING_PORT);
-	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
+	struct sockaddr_in address = address_of(own, LISTENING_PORT);
+	struct rdma_cm_id *listener;
+	CHECK_EQ(rdma_create_id(passive, &listener, NULL, space), 0);
+	CHECK_EQ(rdma_bind_addr(listener, (struct sockaddr *)&address), 0);
+	CHECK_EQ(rdma_listen(listener, 8), 0);
+	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, space);
 	struct rdma_conn_param asked = parameters;
 	struct rdma_cm_event *event;
 	CHECK_EQ(rdma_connect(asking, &asked), 0);
 	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
 	struct rdma_cm_id *requested = event->id;
 	CHECK_EQ(rdma_ack_cm_event(event), 0);
-	CHECK_MINUS_ONE(rdma_establish(requested), EINVAL);
-	CHECK_EQ(expect(active, POLL, -1, RDMA_CM_EVENT_REJECTED), 28);
+	if (space == RDMA_PS_TCP) {
+		CHECK_MINUS_ONE(rdma_establish(requested), EINVAL);
+		CHECK_EQ(expect(active, POLL, -1, RDMA_CM_EVENT_REJECTED), 28);
+	} else {
+		CHECK_EQ(rdma_establish(requested), 0);
+		expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
+	}
 	rdma_destroy_qp(asking);
 	CHECK_EQ(rdma_destroy_id(asking), 0);
 	CHECK_EQ(rdma_destroy_id(requested), 0);
@@ -227,9 +236,38 @@ static void establish_early(const char *own)
 	rdma_destroy_event_channel(passive);
 }
 
+/* An identifier that is bound takes no requests before it listens: they are refused at once. */
+static void listen_late(const char *own)
+{
+	struct rdma_event_channel *active = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	struct sockaddr_in address = address_of(own, LISTENING_PORT);
+	struct rdma_cm_id *bound;
+	CHECK_EQ(rdma_create_id(passive, &bound, NULL, RDMA_PS_TCP), 0);
+	CHECK_EQ(rdma_bind_addr(bound, (struct sockaddr *)&address), 0);
+	ask(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
+	CHECK_EQ(rdma_listen(bound, 8), 0);
+	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
+	struct rdma_conn_param asked = parameters;
+	CHECK_EQ(rdma_connect(asking, &asked), 0);
+	struct rdma_cm_event *event;
+	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+	CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *requested = event->id;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	rdma_destroy_qp(asking);
+	CHECK_EQ(rdma_destroy_id(asking), 0);
+	CHECK_EQ(rdma_destroy_id(requested), 0);
+	CHECK_EQ(rdma_destroy_id(bound), 0);
+	rdma_destroy_event_channel(active);
+	rdma_destroy_event_channel(passive);
+}
+
 static void check_numbers(const char *own)
 {
-	establish_early(own);
+	establish_early(own, RDMA_PS_TCP);
+	establish_early(own, RDMA_PS_UDP);
+	listen_late(own);
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct sockaddr_in to = address_of(own, FIRST_CLOSED_PORT);
 	struct rdma_cm_id *id;

@@ -14,6 +14,7 @@ use roce_verbs::Qpn;
 use roce_verbs::cm::{ConnectionParameters, Error, Id, JoinMode, PortSpace, RejectReason};
 
 use super::channel::{Channel, RaisedEvent};
+use super::events;
 use super::joins::JoinedGroup;
 use super::memory;
 use super::options;
@@ -86,7 +87,12 @@ pub(super) fn carry_out(
         }
         Command::Accept { id, parameters: None, .. } => {
             let identifier = find(id)?;
-            identifier.establish().map_err(|error| {
+            let done = match events::is_datagram(&identifier) {
+                // As the kernel, which names no queue pair then.
+                true => identifier.accept(&connection(&rdma_ucm_conn_param::default())?),
+                false => identifier.establish(),
+            };
+            done.map_err(|error| {
                 tell_peer_of_refusal(&identifier);
                 failed(error)
             })

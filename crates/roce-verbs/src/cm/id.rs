@@ -199,9 +199,8 @@ impl Id {
             state.claim = Some(claim);
         }
         if address::is_any(address.ip()) {
-            // Behind the claim: a request that comes meanwhile is not refused for want of a listener. A program
-            // may tell its clients the port before it listens. Opening devices takes some 30 ms, and a request
-            // is lost for 6 s if they are not open. `listen` reports what is wrong.
+            // A program may tell its clients the port before it listens. Opening devices takes some 30 ms, and a
+            // request is lost for 6 s if they are not open. `listen` reports what is wrong.
             state.ready = self.0.open_all(address.ip()).unwrap_or_default();
         }
         (state.local, state.device, state.phase) = (Some(bound), device, Phase::Bound);
@@ -314,7 +313,15 @@ impl Id {
                 let (space, port) = (self.space(), local.port());
                 let parameters = ListenParameters { space, port, address, backlog };
                 let target = &self.0.target;
+                let claim = &mut state.claim;
                 let made = device.with_agent(|agent, router, _| {
+                    // No other process refuses a request that the agent finds a listener for, and the agent
+                    // finds one for each that is left to it: it takes no datagram meanwhile.
+                    if listeners.is_empty()
+                        && let Some(claim) = claim
+                    {
+                        claim.announce();
+                    }
                     let handle = agent.listen(&parameters)?;
                     router.add_listener(handle, target);
                     Ok(handle)
@@ -322,16 +329,20 @@ impl Id {
                 match made {
                     Ok(handle) => listeners.push((device.clone(), handle)),
                     Err(error) => {
+                        if let Some(claim) = &mut state.claim {
+                            claim.withdraw();
+                        }
                         end_listeners(&listeners);
                         return Err(error);
                     }
                 }
             }
         }
-        (state.listeners, state.phase) = (listeners, Phase::Listening);
+        // Where no device has an address yet, too.
         if let Some(claim) = &mut state.claim {
             claim.announce();
         }
+        (state.listeners, state.phase) = (listeners, Phase::Listening);
         Ok(())
     }
 

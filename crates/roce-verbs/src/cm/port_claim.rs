@@ -1,7 +1,7 @@
 //! Claims of ports among the processes of one network namespace.
 //!
 //! A claim is an abstract unix socket with the name of port space, port and address. The kernel
-//! ends it with the process. Claims for one address and for any overlap although their names
+//! ends it with the process. While a listener takes requests it has a second name, which says so. Claims for one address and for any overlap although their names
 //! differ: a claimant binds its own name first and then looks for those, so that of two that race
 //! at least one sees the other.
 
@@ -23,11 +23,17 @@ use crate::fork;
 #[derive(Debug)]
 pub(super) struct PortClaim {
     address: SocketAddr,
-    name: String,
+    space: PortSpace,
+    scope: Scope,
     _claim: Own<UnixDatagram>,
     /// The name that shows that requests are taken, too.
-    _listening: Option<Own<UnixDatagram>>,
+    listening: Option<Own<UnixDatagram>>,
 }
+
+/// Start of the names of claims.
+const CLAIMS: &str = "roce/cm/";
+/// Start of the names of those that take requests.
+const LISTENERS: &str = "roce/cm-listening/";
 
 /// Which addresses a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +55,13 @@ impl Scope {
         }
     }
 
-    fn name(self, space: PortSpace, port: u16) -> String {
+    fn name(self, start: &str, space: PortSpace, port: u16) -> String {
         let space = space.0;
         match self {
-            Self::One(address) => format!("roce/cm/{space:x}/{port}/{address}"),
-            Self::AnyV4 => format!("roce/cm/{space:x}/{port}/any4"),
-            Self::AnyV6 { only: false } => format!("roce/cm/{space:x}/{port}/any6"),
-            Self::AnyV6 { only: true } => format!("roce/cm/{space:x}/{port}/only6"),
+            Self::One(address) => format!("{start}{space:x}/{port}/{address}"),
+            Self::AnyV4 => format!("{start}{space:x}/{port}/any4"),
+            Self::AnyV6 { only: false } => format!("{start}{space:x}/{port}/any6"),
+            Self::AnyV6 { only: true } => format!("{start}{space:x}/{port}/only6"),
         }
     }
 
@@ -108,12 +114,19 @@ impl PortClaim {
         Err(Error::NoPortLeft)
     }
 
-    /// Shows that requests to the port are taken from now on, to those that wait for it: the claim
-    /// begins before the devices are open.
+    /// Shows that requests to the port are taken from now on: to programs that wait for it, and to the
+    /// processes that refuse requests to no listener.
     pub(super) fn announce(&mut self) {
-        let name = self.name.replacen("roce/cm/", "roce/cm-listening/", 1);
-        // What waits for it waits longer.
-        self._listening = bind_abstract(&name).ok();
+        if self.listening.is_none() {
+            let name = self.scope.name(LISTENERS, self.space, self.address.port());
+            // Without it requests may be refused that another process sees first.
+            self.listening = bind_abstract(&name).ok();
+        }
+    }
+
+    /// Shows that no more requests are taken.
+    pub(super) fn withdraw(&mut self) {
+        self.listening = None;
     }
 
     /// Returns address and port.
@@ -133,7 +146,7 @@ impl PortClaim {
             if attempt > 0 {
                 std::thread::sleep(Duration::from_millis(fork::rng().random_range(1..=5)));
             }
-            let name = scope.name(space, address.port());
+            let name = scope.name(CLAIMS, space, address.port());
             let bound = match bind_abstract(&name) {
                 Ok(bound) => bound,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -141,8 +154,11 @@ impl PortClaim {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if !others.iter().any(|other| is_abstract_bound(&other.name(space, address.port()))) {
-                return Ok(Ok(Self { address, name, _claim: bound, _listening: None }));
+            if !others
+                .iter()
+                .any(|other| is_abstract_bound(&other.name(CLAIMS, space, address.port())))
+            {
+                return Ok(Ok(Self { address, space, scope, _claim: bound, listening: None }));
             }
             // The other one may have looked at the same time, and end its own claim.
         }
@@ -164,8 +180,8 @@ pub(super) fn automatic_port() -> u16 {
     fork::rng().random_range(AUTOMATIC)
 }
 
-/// Returns true if an identifier of this network namespace has a port of an address.
-pub(super) fn is_claimed(
+/// Returns true if an identifier of this network namespace takes requests to a port of an address.
+pub(super) fn is_listening(
     lookup: &mut NameLookup,
     space: PortSpace,
     port: u16,
@@ -173,7 +189,7 @@ pub(super) fn is_claimed(
 ) -> bool {
     let scope = Scope::One(address);
     let mut all = scope.overlapping(&[]).into_iter().chain([scope]);
-    all.any(|scope| lookup.is_bound(&scope.name(space, port)))
+    all.any(|scope| lookup.is_bound(&scope.name(LISTENERS, space, port)))
 }
 
 #[cfg(test)]

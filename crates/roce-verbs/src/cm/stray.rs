@@ -49,7 +49,7 @@ impl Strays {
 
     fn has_listener(&mut self, service: ServiceId, addresses: DatagramAddresses) -> bool {
         service.port().is_some_and(|(space, port)| {
-            port_claim::is_claimed(&mut self.lookup, space, port, addresses.local)
+            port_claim::is_listening(&mut self.lookup, space, port, addresses.local)
         })
     }
 
@@ -84,12 +84,15 @@ mod tests {
             let service_id = ServiceId::from_port(space, 7);
             CmMessage::Req(Req { service_id, ..Req::default() })
         };
-        let claim = PortClaim::new(space, "10.99.0.1:7".parse().unwrap(), false).unwrap();
-        assert!(!answers(&mut one, req()));
-        drop(claim);
-        let claim = PortClaim::new(space, "0.0.0.0:7".parse().unwrap(), false).unwrap();
-        assert!(!answers(&mut one, req()));
-        drop(claim);
+        for address in ["10.99.0.1:7", "0.0.0.0:7"] {
+            let mut claim = PortClaim::new(space, address.parse().unwrap(), false).unwrap();
+            // As the kernel, where an identifier is bound and does not listen.
+            assert!(answers(&mut one, req()));
+            claim.announce();
+            assert!(!answers(&mut one, req()));
+            claim.withdraw();
+            assert!(answers(&mut one, req()));
+        }
         // Of two processes one answers, until it ends.
         assert!(answers(&mut one, req()) && answers(&mut one, req()));
         assert!(!answers(&mut other, req()));
