@@ -102,6 +102,13 @@ fn events_of_a_connection_come_where_the_listener_was_when_its_request_was_fetch
     assert!(numbers(&program, &cable.left, &["moved", "10.1.0.1"]).is_empty());
 }
 
+#[tier1("librdmacm-dev")]
+fn connections_are_made_where_no_file_may_have_any_length() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["without-files", "10.1.0.1"]).is_empty());
+}
+
 /// The identifier of a connection becomes known to the program's library while it accepts, and the peer may have
 /// answered by then.
 #[tier1("librdmacm-dev")]

@@ -50,6 +50,16 @@ fn the_end_of_a_program_that_has_closed_all_descriptors_writes_nothing_to_those_
 }
 
 #[tier1("librdmacm-dev")]
+fn what_a_peer_sends_leaves_the_descriptors_alone_that_a_program_has_at_a_devices_numbers() {
+    run_forks(BACKENDS, &["replaced-descriptors"]);
+}
+
+#[tier1("librdmacm-dev")]
+fn handlers_of_fork_may_close_and_open_devices() {
+    run_forks(BACKENDS, &["handlers-of-fork"]);
+}
+
+#[tier1("librdmacm-dev")]
 fn a_program_that_closes_all_descriptors_of_a_device_gets_an_error_for_a_path() {
     run_forks(BACKENDS, &["path-when-closed"]);
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
+use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, Generation, environment};
 
 use crate::device_list::ListedDevice;
 
@@ -62,8 +62,11 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     })
 }
 
-extern "C" fn keep() {
+extern "C" fn at_load() {
     environment::keep();
+    // Its handlers of `fork` come before the program's: these may open and close devices, and no other thread
+    // waits for the fork meanwhile.
+    let _watched = Generation::current();
 }
 
 /// Run by the loader, before the program can change its environment.
@@ -71,4 +74,4 @@ extern "C" fn keep() {
 #[used]
 // SAFETY: a pointer to a function without parameters, as the section has them.
 #[unsafe(link_section = ".init_array")]
-static KEEP: extern "C" fn() = keep;
+static AT_LOAD: extern "C" fn() = at_load;

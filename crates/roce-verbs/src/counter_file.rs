@@ -12,7 +12,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -143,7 +142,7 @@ impl CounterFile {
             // The program has closed it, and may have a file of its own there.
             return Ok(());
         }
-        self.file.write_all_at(&self.text, 0)
+        numbered_file::write(&self.file, &self.text, 0)
     }
 
     /// Writes the text anew, with all lines.

@@ -66,6 +66,10 @@ impl EventDescriptor {
     }
 
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        // The program may have closed it, and the number may be that of a file of its own.
+        if !self.inner.is_open() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         if self.is_reopened {
             return (&*self.inner).read(bytes);
         }
@@ -83,7 +87,7 @@ impl EventDescriptor {
     fn write(&self, count: usize) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let count = count.min(MAX_BYTES.saturating_sub(bytes));
-        if count > 0 {
+        if count > 0 && self.inner.is_open() {
             let written = (&*self.inner).write(&[0; MAX_BYTES][..count]).unwrap_or(0);
             self.set_bytes(bytes + written);
         }

@@ -2,10 +2,24 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit};
 use roce_io::process::Own;
+
+/// Writes all bytes at a place of a file.
+///
+/// # Errors
+/// The kernel's; `EFBIG` if the process may not have so long a file. It is not tried then: the kernel's signal
+/// (SIGXFSZ) would end a program that writes no files itself.
+pub(crate) fn write(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let (allowed, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    if at + bytes.len() as u64 > allowed {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    file.write_all_at(bytes, at)
+}
 
 /// Most files of one name that are tried.
 const MAX_FILES: u32 = 1 << 16;

@@ -81,8 +81,7 @@ static bool others_sleep(void)
 	return awake <= 1;
 }
 
-/* Waits until the threads of the device have slept for a while. */
-static void wait_for_others(void)
+void wait_for_others(void)
 {
 	for (int looks = 0, i = 0; looks < 10; i++) {
 		CHECK(i < 2000);

@@ -45,6 +45,9 @@ void open_own(void);
 void check_own(void);
 void close_own(void);
 
+/* Waits until the threads of the device have slept for a while. */
+void wait_for_others(void);
+
 /* Scenarios beside the table. */
 void own_device(void);
 void made_meanwhile(void);
@@ -56,5 +59,7 @@ void one_thread(void);
 void locked_memory(void);
 void stray(void);
 void other_user(void);
+void replaced_descriptors(void);
+void handlers_of_fork(void);
 
 #endif

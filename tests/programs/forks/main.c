@@ -163,11 +163,13 @@ static const struct scenario scenarios[] = {
 	{"closed-while-open", closed_while_open},
 	{"exit-when-closed", exit_when_closed},
 	{"path-when-closed", path_when_closed},
+	{"handlers-of-fork", handlers_of_fork},
 	{"locked-memory", locked_memory},
 	{"made-meanwhile", made_meanwhile},
 	{"one-thread", one_thread},
 	{"other-user", other_user},
 	{"own-device", own_device},
+	{"replaced-descriptors", replaced_descriptors},
 	{"stray", stray},
 };
 

@@ -6,6 +6,7 @@
  *   beside ADDRESS MODE COUNT      as connect, beside a listener on the any address
  *   gone ADDRESS MODE COUNT        as connect, to the port of a listener that has been destroyed
  *   numbers ADDRESS                checks errno of calls that are refused
+ *   without-files ADDRESS          connects where no file may have any length
  *   taken-back ADDRESS             looks at the channel of a listener whose peer takes its requests back
  *   moved ADDRESS                  moves a listener with a request to another channel
  *   listen                         prints how long a listener on the any address took to begin, in
@@ -16,6 +17,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -263,6 +265,31 @@ static void listen_late(const char *own)
 	rdma_destroy_event_channel(passive);
 }
 
+/* As in a sandbox: no file may have any length, and the kernel's signal ends what writes to one. The kernel's
+ * rdma_cm writes to none. */
+static void connect_without_files(const char *own)
+{
+	struct rlimit none = {0, 0};
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+	struct rdma_event_channel *active = rdma_create_event_channel();
+	struct rdma_event_channel *passive = rdma_create_event_channel();
+	listen_on(passive, own, LISTENING_PORT);
+	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
+	struct rdma_conn_param asked = parameters;
+	struct rdma_cm_event *event;
+	CHECK_EQ(rdma_connect(asking, &asked), 0);
+	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+	struct rdma_cm_id *requested = event->id;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	CHECK_EQ(rdma_create_qp(requested, NULL, &attributes), 0);
+	CHECK_EQ(rdma_accept(requested, &asked), 0);
+	expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
+	expect(passive, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(rdma_disconnect(asking), 0);
+	expect(passive, POLL, -1, RDMA_CM_EVENT_DISCONNECTED);
+}
+
 static void check_numbers(const char *own)
 {
 	establish_early(own, RDMA_PS_TCP);
@@ -413,6 +440,8 @@ int main(int argc, char **argv)
 		check_numbers(argv[2]);
 	} else if (argc == 3 && !strcmp(argv[1], "taken-back")) {
 		take_back(argv[2]);
+	} else if (argc == 3 && !strcmp(argv[1], "without-files")) {
+		connect_without_files(argv[2]);
 	} else if (argc == 3 && !strcmp(argv[1], "moved")) {
 		move_listener(argv[2]);
 	} else if (argc == 2 && !strcmp(argv[1], "listen")) {

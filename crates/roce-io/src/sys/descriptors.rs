@@ -39,7 +39,7 @@ impl Entry {
     /// Enters a descriptor.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
         mark(fd.as_raw_fd());
-        let identity = Identity::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        let identity = Identity::of(fd.as_raw_fd(), true).ok_or_else(io::Error::last_os_error)?;
         let place = match pop() {
             Some(place) => place,
             None => add()?,
@@ -91,7 +91,7 @@ impl Slot {
             inode: self.inode.load(Ordering::Relaxed),
             is_marked: self.is_marked.load(Ordering::Relaxed),
         };
-        Identity::of(number)?.is_that_of(&entered).then_some(number)
+        Identity::of(number, entered.is_marked)?.is_that_of(&entered).then_some(number)
     }
 }
 
@@ -173,10 +173,11 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(number: RawFd) -> Option<Self> {
+    /// Returns that of an open file, without its mark unless `may_be_marked`.
+    fn of(number: RawFd, may_be_marked: bool) -> Option<Self> {
         let status = status_of(number)?;
         // SAFETY: returns a number.
-        let is_marked = unsafe { libc::fcntl(number, F_GETSIG) } == MARK;
+        let is_marked = may_be_marked && unsafe { libc::fcntl(number, F_GETSIG) } == MARK;
         Some(Self { device: status.st_dev, inode: status.st_ino, is_marked })
     }
 

@@ -1,6 +1,7 @@
 //! Forks of this process: which objects are a parent's, and moments at which none happens.
 
 use std::{
+    cell::Cell,
     mem, ptr,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering},
     time::Duration,
@@ -103,11 +104,19 @@ static MAKING: AtomicU32 = AtomicU32::new(0);
 /// Threads in `fork`.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
+thread_local! {
+    /// This thread is one of them: it runs the handlers of others, which may make and close descriptors.
+    static IS_FORKING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs `make` while no fork happens: what it makes is then known to be this process's before a child has a
 /// copy. It takes no lock, and does not call this.
 pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
     // A child that has run no handler gives up what is its parent's before it makes anything of its own.
     let _begun = Generation::current();
+    if IS_FORKING.get() {
+        return make();
+    }
     let mut is_counted = false;
     // A handler that runs in the middle of this forks itself: neither waits for ever.
     for _ in 0..MAX_NAPS {
@@ -137,6 +146,7 @@ fn nap() {
 }
 
 extern "C" fn before() {
+    IS_FORKING.set(true);
     FORKING.fetch_add(1, Ordering::SeqCst);
     for _ in 0..MAX_NAPS {
         if MAKING.load(Ordering::SeqCst) == 0 {
@@ -147,10 +157,12 @@ extern "C" fn before() {
 }
 
 extern "C" fn in_the_parent() {
+    IS_FORKING.set(false);
     let _counted = FORKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |it| it.checked_sub(1));
 }
 
 extern "C" fn in_the_child() {
+    IS_FORKING.set(false);
     let has_page = !std::ptr::eq(number(), &raw const WITHOUT_PAGE);
     if has_page && number().load(Ordering::Acquire) != 0 {
         // Another handler has opened a device: what it has made is the child's.

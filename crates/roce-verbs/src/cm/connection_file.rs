@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use roce_cm::{Change, ConnectionRecord, RECORD_LEN};
@@ -81,7 +81,7 @@ impl ConnectionFile {
     /// Creates the file; the name may get a number behind it.
     pub(crate) fn create(path: &Path, owner: Owner) -> io::Result<Self> {
         let (file, path) = numbered_file::create(path, 0o600)?;
-        file.write_all_at(&owner.to_bytes(), 0)?;
+        numbered_file::write(&file, &owner.to_bytes(), 0)?;
         let generation = fork::Generation::current();
         let (slots, free) = Default::default();
         Ok(Self { file, path, slots, free, used: 0, sequence: 0, generation })
@@ -98,7 +98,8 @@ impl ConnectionFile {
             bytes[RECORD_AT..RECORD_AT + RECORD_LEN].copy_from_slice(&record.to_bytes());
             bytes[LAST_NUMBER_AT..].copy_from_slice(&self.sequence.to_le_bytes());
         }
-        if let Err(error) = self.file.write_all_at(&bytes, u64::from(slot) * SLOT_LEN as u64) {
+        let at = u64::from(slot) * SLOT_LEN as u64;
+        if let Err(error) = numbered_file::write(&self.file, &bytes, at) {
             tracing::debug!(%error, "a connection is not written down");
         }
     }

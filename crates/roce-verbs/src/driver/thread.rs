@@ -9,6 +9,7 @@ use std::time::Duration;
 use roce_engine::policy::{
     Cause, Check, Decision, DriverThreadPolicy, MAX_RECHECK, MIN_RECHECK, Situation,
 };
+use roce_io::process::Own;
 use roce_transport::Instant;
 
 use super::driven_engine::EngineGuard;
@@ -179,17 +180,25 @@ impl Shard {
     fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if !is_over && !self.common.stopping.load(Ordering::SeqCst) {
             let fds: Vec<_> = fds.iter().copied().chain([self.sleep().as_fd()]).collect();
-            match sleep(&fds, limit) {
-                Err(error) if is_closed(&error) => {
-                    // All threads of the device end, and touch its descriptors no more.
-                    self.common.stopping.store(true, Ordering::SeqCst);
-                    self.sleep().leave();
-                    return;
-                }
-                Err(error) => tracing::error!(%error, "the driver thread cannot sleep"),
-                Ok(_) => {}
+            let slept = sleep(&fds, limit);
+            // The program may have closed all descriptors while this thread slept, and opened others: the kernel
+            // goes on waiting for the files that it began with.
+            let is_closed = slept.as_ref().is_err_and(is_closed) || !self.has_descriptors();
+            if is_closed {
+                // All threads of the device end, and touch its descriptors no more.
+                self.common.stopping.store(true, Ordering::SeqCst);
+                self.sleep().leave();
+                return;
+            }
+            if let Err(error) = slept {
+                tracing::error!(%error, "the driver thread cannot sleep");
             }
         }
         self.sleep().end();
+    }
+
+    /// Returns true unless the program has closed a descriptor that this thread sleeps on.
+    fn has_descriptors(&self) -> bool {
+        self.sleep().can_wake() && self.device_fds().iter().all(Own::is_open)
     }
 }
