@@ -337,8 +337,12 @@ static void check_numbers(const char *own)
 	CHECK_EQ(rdma_listen(id, 8), 0); /* the failed call has bound it to any address */
 	CHECK(rdma_get_src_port(id) != 0);
 	CHECK_EQ(rdma_destroy_id(id), 0);
-	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	struct sockaddr_in loopback = address_of("127.0.0.1", 0);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), 0);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&loopback, 5000), 0);
+	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&loopback), 0);
 	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
 	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -ENODEV);

@@ -424,10 +424,10 @@ impl Eq for Id {}
 
 impl IdHandle {
     /// Returns the error of a resolution that the kernel's rdma_cm begins and gives up: no device of RoCE has
-    /// ports of IPoIB, or the loopback address, from which only this host is reached.
+    /// ports of IPoIB (the loopback address is that of any device), or the loopback address, from which only this host is reached.
     fn refused_resolution(&self, source: Option<SocketAddr>, to: SocketAddr) -> Option<i32> {
         let is_from_loopback = source.is_some_and(|it| it.ip().is_loopback());
-        if self.target.space == PortSpace::IPOIB {
+        if self.target.space == PortSpace::IPOIB && !to.ip().is_loopback() {
             Some(libc::EINVAL)
         } else if is_from_loopback && !address::is_any(to.ip()) {
             Some(libc::ENODEV)
