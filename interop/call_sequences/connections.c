@@ -94,6 +94,7 @@ static void resolve_addr(void)
 	if (place >= 0) {
 		struct sockaddr_in source = *(struct sockaddr_in *)address(0, 0);
 		struct sockaddr_in target = *(struct sockaddr_in *)address(form, port);
+		t.ids[place].is_to_loopback = form == 3;
 		if (t.end && form == 0) {
 			target.sin_addr = t.peer_address;
 			target.sin_port = htons((uint16_t)(port - t.first_port + t.peer_port));
@@ -190,6 +191,8 @@ static void connect_id(void)
 	int place = some_id();
 	call("rdma_connect");
 	arg("id=%s qp=%d", index_name('i', place), place >= 0 && t.ids[place].has_qp);
+	if (place >= 0 && t.ids[place].is_to_loopback)
+		arg("to-loopback");
 	struct rdma_conn_param it = parameters();
 	if (place >= 0 && t.ids[place].id->verbs) { /* librdmacm dereferences the device */
 		int code = rdma_connect(t.ids[place].id, &it);

@@ -227,7 +227,7 @@ static void modify_qp(void)
 		spoil(&attributes);
 	arg("mask=%#x", mask);
 	if (mask & IBV_QP_CUR_STATE)
-		arg("knows-state");
+		arg(attributes.cur_qp_state == pair->state ? "knows-state" : "mistakes-state");
 	if (pair->peer < 0)
 		pair->peer = peer;
 	t.sessions++;

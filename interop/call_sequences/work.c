@@ -173,6 +173,24 @@ static int is_fit(enum ibv_qp_type type, uint32_t opcode)
 	return opcode < 32 && fits >> opcode & 1;
 }
 
+/* Whether a WRITE without a fence changes what a READ before it may not have read yet. */
+static int is_over_read(const struct posting *posting, int index, uint32_t length)
+{
+	const struct ibv_send_wr *it = &posting->requests[index];
+	if (it->opcode > IBV_WR_RDMA_WRITE_WITH_IMM || it->send_flags & IBV_SEND_FENCE)
+		return 0;
+	for (int i = 0; i < index; i++) {
+		const struct ibv_send_wr *read = &posting->requests[i];
+		uint32_t read_length = 0;
+		for (int n = 0; n < read->num_sge; n++)
+			read_length += read->sg_list[n].length;
+		if (read->opcode == IBV_WR_RDMA_READ && it->wr.rdma.remote_addr < read->wr.rdma.remote_addr + read_length &&
+		    read->wr.rdma.remote_addr < it->wr.rdma.remote_addr + length)
+			return 1;
+	}
+	return 0;
+}
+
 static void fill_send(struct posting *posting, int index)
 {
 	struct pair *pair = &t.pairs[posting->place];
@@ -207,8 +225,12 @@ static void fill_send(struct posting *posting, int index)
 	wr->imm_data = htobe32(0x1234);
 	if (pieces > pair->asked_pieces)
 		arg("pieces>asked");
-	if (pair->type == IBV_QPT_UC && pair->peer >= 0 && first.length * pieces > 1024) /* the path MTU */
-		t.pairs[pair->peer].hears_long = 1;
+	if (pair->type == IBV_QPT_UC && pair->peer >= 0) {
+		struct pair *peer = &t.pairs[pair->peer];
+		if (index > 0 && peer->hears_long)
+			arg("behind-long");
+		peer->hears_long |= first.length * pieces > 1024; /* the path MTU */
+	}
 	if (!is_fit(pair->type, opcode))
 		arg("unfit");
 	if (is_atomic && first.length * pieces != 8)
@@ -219,12 +241,9 @@ static void fill_send(struct posting *posting, int index)
 		arg("inline-result");
 	if (has_result && flags & IBV_SEND_FENCE)
 		arg("fenced-result");
-	for (int i = 0; i < index; i++) {
+	for (int i = 0; i < index; i++)
 		if (has_result && posting->requests[i].send_flags & IBV_SEND_FENCE)
 			arg("behind-fence");
-		if (opcode <= IBV_WR_RDMA_WRITE_WITH_IMM && posting->requests[i].opcode == IBV_WR_RDMA_READ && !(flags & IBV_SEND_FENCE))
-			arg("behind-read");
-	}
 	if (!has_result && first.length && !is_readable(&first))
 		arg("no-source");
 	if (has_result && !is_writable(&first)) {
@@ -284,6 +303,8 @@ static void fill_send(struct posting *posting, int index)
 	} else {
 		fill_remote(&wr->wr.rdma.remote_addr, &wr->wr.rdma.rkey, !may_be_wrong, first.length * pieces,
 			    opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);
+		if (is_over_read(posting, index, first.length * pieces))
+			arg("over-read");
 	}
 	arg("]");
 }

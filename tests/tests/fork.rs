@@ -51,7 +51,8 @@ fn the_end_of_a_program_that_has_closed_all_descriptors_writes_nothing_to_those_
 
 #[tier1("librdmacm-dev")]
 fn what_a_peer_sends_leaves_the_descriptors_alone_that_a_program_has_at_a_devices_numbers() {
-    run_forks(BACKENDS, &["replaced-descriptors"]);
+    // UDP sockets get nothing once their descriptors are closed, so that no thread wakes up.
+    run_forks(&["af-packet"], &["replaced-descriptors"]);
 }
 
 #[tier1("librdmacm-dev")]

@@ -57,6 +57,7 @@ pub(crate) fn connect(
         is_reported: false,
         is_confirmed: false,
         is_end_reported: false,
+        is_taken_back: false,
         is_destroyed: false,
     };
     let req = match messages::req(&tables.config, id, &connection, parameters) {

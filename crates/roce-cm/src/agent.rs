@@ -352,7 +352,7 @@ impl Agent {
     }
 
     /// Refuses a request, or a response, with a REJ, or takes back a request or a response that the peer has
-    /// not answered. The connection is over; behind a response [`Event::Disconnected`] follows.
+    /// not answered. The connection is over, and no event follows.
     ///
     /// # Errors
     /// The connection is established, ends, or was not asked for; too much private data.

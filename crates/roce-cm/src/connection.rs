@@ -109,6 +109,8 @@ pub(crate) struct Connection {
     pub(crate) is_confirmed: bool,
     /// The program was told that the connection has ended.
     pub(crate) is_end_reported: bool,
+    /// The program has taken back its response, and hears no more of the connection.
+    pub(crate) is_taken_back: bool,
     /// The program has no more interest: the connection only ends its exchange with the peer.
     pub(crate) is_destroyed: bool,
 }

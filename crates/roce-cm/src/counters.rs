@@ -119,7 +119,8 @@ counters! {
     /// Datagrams left to another agent of the host, that are not answered: see
     /// [`Disposition::Foreign`](crate::Disposition).
     foreign = "cm_foreign",
-    /// DREQs that were answered without a connection of theirs: it is forgotten already, or never was.
+    /// DREQs with an id of this agent's block that were answered without a connection: it is forgotten already,
+    /// or never was.
     unknown_dreq = "cm_unknown_dreq",
     /// Requests forgotten for newer ones of a full backlog, since their answers had no path; the peers
     /// repeat them.

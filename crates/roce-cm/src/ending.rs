@@ -244,6 +244,8 @@ fn take_back_rep(tables: &mut Tables, now: Duration, id: CommunicationId, rej: B
     let transaction = tables.new_transaction();
     let Some(it) = tables.connections.get_mut(&id) else { return };
     it.state = State::DreqSent;
+    // As with the kernel, which enters timewait at once.
+    it.is_taken_back = true;
     let dreq = messages::dreq(id, it, transaction);
     tables.note_change(id);
     tables.repeat_until_answered(now, id, dreq);

@@ -61,6 +61,7 @@ pub(crate) fn end(tables: &mut Tables, now: Duration, record: &ConnectionRecord)
         is_reported: false,
         is_confirmed: false,
         is_end_reported: false,
+        is_taken_back: false,
         is_destroyed: true,
     };
     tables.connections.insert(id, connection);

@@ -153,6 +153,7 @@ fn add_request(
         is_reported: false,
         is_confirmed: false,
         is_end_reported: false,
+        is_taken_back: false,
         is_destroyed: false,
     };
     let request = ConnectRequest {

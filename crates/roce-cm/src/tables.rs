@@ -325,7 +325,9 @@ impl Tables {
 
     /// Tells the program that the connection has ended.
     pub(crate) fn tell_disconnected(&mut self, id: CommunicationId) {
-        if let Some(it) = self.connections.get_mut(&id) {
+        if let Some(it) = self.connections.get_mut(&id)
+            && !it.is_taken_back
+        {
             it.is_end_reported = true;
             self.tell(Event::Disconnected { id });
         }

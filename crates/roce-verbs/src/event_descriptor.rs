@@ -67,7 +67,9 @@ impl EventDescriptor {
 
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         // The program may have closed it, and the number may be that of a file of its own.
-        if !self.inner.is_open() {
+        let is_open =
+            if self.is_reopened { self.inner.is_open() } else { self.of_program.is_open() };
+        if !is_open {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if self.is_reopened {

@@ -204,7 +204,6 @@ static int init_attributes(struct rdma_cm_id *id)
 	return rdma_init_qp_attr(id, &attributes, &mask);
 }
 
-/* Refused calls have the numbers that rdma_cm of the kernel gives. */
 /* A passive end that goes on as if its peer had answered. The kernel refuses the request for a connection then, so
  * that the peer does not wait, and accepts that for a datagram service. */
 static void establish_early(const char *own, enum rdma_port_space space)
@@ -290,6 +289,7 @@ static void connect_without_files(const char *own)
 	expect(passive, POLL, -1, RDMA_CM_EVENT_DISCONNECTED);
 }
 
+/* Refused calls have the numbers that rdma_cm of the kernel gives. */
 static void check_numbers(const char *own)
 {
 	establish_early(own, RDMA_PS_TCP);
@@ -338,13 +338,23 @@ static void check_numbers(const char *own)
 	CHECK(rdma_get_src_port(id) != 0);
 	CHECK_EQ(rdma_destroy_id(id), 0);
 	struct sockaddr_in loopback = address_of("127.0.0.1", 0);
-	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), 0);
-	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&loopback, 5000), 0);
-	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	CHECK_EQ(rdma_destroy_id(id), 0);
+	struct sockaddr_in unspecified = address_of("0.0.0.0", 0);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB), 0);
+		CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)(i ? &unspecified : &loopback), 5000), 0);
+		CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+		CHECK_EQ(rdma_destroy_id(id), 0);
+	}
 	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&loopback), 0);
 	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -ENODEV);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+	/* The same where no route leads to the address. */
+	struct sockaddr_in elsewhere = address_of("203.0.113.9", 7);
+	CHECK_EQ(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	CHECK_EQ(rdma_bind_addr(id, (struct sockaddr *)&loopback), 0);
+	CHECK_EQ(rdma_resolve_addr(id, NULL, (struct sockaddr *)&elsewhere, 5000), 0);
 	CHECK_EQ(expect(channel, POLL, -1, RDMA_CM_EVENT_ADDR_ERROR), -ENODEV);
 	CHECK_EQ(rdma_destroy_id(id), 0);
 

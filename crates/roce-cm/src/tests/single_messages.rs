@@ -437,6 +437,10 @@ fn what_the_peer_has_not_answered_can_be_taken_back() {
     agent.handle_timeout(agent.poll_timeout().unwrap());
     let [CmMessage::Dreq(dreq)] = sent(&mut agent)[..] else { panic!("no DREQ") };
     assert_eq!((dreq.local_id, dreq.remote_id), (id, PEER));
+    let drep = Drep { local_id: PEER, remote_id: id, ..Drep::default() };
+    assert_eq!(handle(&mut agent, CmMessage::Drep(drep)), Disposition::Handled);
+    agent.handle_timeout(agent.poll_timeout().unwrap());
+    assert_eq!((agent.poll_event(), agent.usage().timewaits), (None, 0));
 }
 
 #[test]

@@ -194,9 +194,10 @@ fn create(
     }
 }
 
-/// Rejects the peer's message whose answer has failed: as with the kernel the peer does not go on waiting.
+/// Rejects the peer's message whose answer has failed, or takes back this end's: as with the kernel the peer does
+/// not go on waiting.
 fn tell_peer_of_refusal(id: &Id) {
-    // Nothing waits for an answer in other states.
+    // Nothing is to be told in other states.
     let _nothing = id.reject(RejectReason::CONSUMER, &[]);
 }
 

@@ -39,7 +39,7 @@ impl Entry {
     /// Enters a descriptor.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
         mark(fd.as_raw_fd());
-        let identity = Identity::of(fd.as_raw_fd(), true).ok_or_else(io::Error::last_os_error)?;
+        let identity = Identity::of(fd.as_raw_fd(), true)?;
         let place = match pop() {
             Some(place) => place,
             None => add()?,
@@ -91,7 +91,11 @@ impl Slot {
             inode: self.inode.load(Ordering::Relaxed),
             is_marked: self.is_marked.load(Ordering::Relaxed),
         };
-        Identity::of(number, entered.is_marked)?.is_that_of(&entered).then_some(number)
+        match Identity::of(number, entered.is_marked) {
+            Ok(found) => found.is_that_of(&entered).then_some(number),
+            // A program may have forbidden itself the calls that tell (seccomp).
+            Err(error) => (error.raw_os_error() != Some(libc::EBADF)).then_some(number),
+        }
     }
 }
 
@@ -174,11 +178,14 @@ struct Identity {
 
 impl Identity {
     /// Returns that of an open file, without its mark unless `may_be_marked`.
-    fn of(number: RawFd, may_be_marked: bool) -> Option<Self> {
+    fn of(number: RawFd, may_be_marked: bool) -> io::Result<Self> {
         let status = status_of(number)?;
         // SAFETY: returns a number.
-        let is_marked = may_be_marked && unsafe { libc::fcntl(number, F_GETSIG) } == MARK;
-        Some(Self { device: status.st_dev, inode: status.st_ino, is_marked })
+        let signal = if may_be_marked { unsafe { libc::fcntl(number, F_GETSIG) } } else { 0 };
+        if signal < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { device: status.st_dev, inode: status.st_ino, is_marked: signal == MARK })
     }
 
     fn is_that_of(&self, entered: &Self) -> bool {
@@ -200,16 +207,20 @@ const F_GETSIG: libc::c_int = 11;
 /// them may ask for signals.
 fn mark(number: RawFd) {
     let kind = status_of(number).map(|status| status.st_mode & libc::S_IFMT);
-    if kind.is_some_and(|kind| ![libc::S_IFSOCK, libc::S_IFIFO].contains(&kind)) {
+    if kind.is_ok_and(|kind| ![libc::S_IFSOCK, libc::S_IFIFO].contains(&kind)) {
         // SAFETY: passes numbers.
         unsafe { libc::fcntl(number, F_SETSIG, MARK) };
     }
 }
 
-fn status_of(number: RawFd) -> Option<libc::stat> {
+fn status_of(number: RawFd) -> io::Result<libc::stat> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel writes one `stat`, which is read if the call has succeeded.
-    unsafe { (libc::fstat(number, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
+    match unsafe { libc::fstat(number, status.as_mut_ptr()) } {
+        // SAFETY: as above.
+        0 => Ok(unsafe { status.assume_init() }),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

@@ -105,8 +105,9 @@ static MAKING: AtomicU32 = AtomicU32::new(0);
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// This thread is one of them: it runs the handlers of others, which may make and close descriptors.
-    static IS_FORKING: Cell<bool> = const { Cell::new(false) };
+    /// Forks of this thread under way: it runs the handlers of others, which may make and close descriptors, and
+    /// fork themselves.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Runs `make` while no fork happens: what it makes is then known to be this process's before a child has a
@@ -114,7 +115,7 @@ thread_local! {
 pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
     // A child that has run no handler gives up what is its parent's before it makes anything of its own.
     let _begun = Generation::current();
-    if IS_FORKING.get() {
+    if DEPTH.get() > 0 {
         return make();
     }
     let mut is_counted = false;
@@ -146,7 +147,7 @@ fn nap() {
 }
 
 extern "C" fn before() {
-    IS_FORKING.set(true);
+    DEPTH.set(DEPTH.get() + 1);
     FORKING.fetch_add(1, Ordering::SeqCst);
     for _ in 0..MAX_NAPS {
         if MAKING.load(Ordering::SeqCst) == 0 {
@@ -157,12 +158,12 @@ extern "C" fn before() {
 }
 
 extern "C" fn in_the_parent() {
-    IS_FORKING.set(false);
+    DEPTH.set(DEPTH.get().saturating_sub(1));
     let _counted = FORKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |it| it.checked_sub(1));
 }
 
 extern "C" fn in_the_child() {
-    IS_FORKING.set(false);
+    DEPTH.set(DEPTH.get().saturating_sub(1));
     let has_page = !std::ptr::eq(number(), &raw const WITHOUT_PAGE);
     if has_page && number().load(Ordering::Acquire) != 0 {
         // Another handler has opened a device: what it has made is the child's.

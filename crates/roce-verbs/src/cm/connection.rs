@@ -123,7 +123,8 @@ impl Id {
         device.with_agent(|agent, _, _| Ok(agent.establish(id, &[])?))
     }
 
-    /// Refuses the request or the response of a peer.
+    /// Refuses the request or the response of a peer, or takes back one of its own that the peer has not answered.
+    /// No event follows.
     ///
     /// # Errors
     /// [`Error::WrongState`], [`Error::Agent`].

@@ -81,7 +81,11 @@ impl ConnectionFile {
     /// Creates the file; the name may get a number behind it.
     pub(crate) fn create(path: &Path, owner: Owner) -> io::Result<Self> {
         let (file, path) = numbered_file::create(path, 0o600)?;
-        numbered_file::write(&file, &owner.to_bytes(), 0)?;
+        if let Err(error) = numbered_file::write(&file, &owner.to_bytes(), 0) {
+            // Nothing reads an empty one.
+            let _gone = fs::remove_file(&path);
+            return Err(error);
+        }
         let generation = fork::Generation::current();
         let (slots, free) = Default::default();
         Ok(Self { file, path, slots, free, used: 0, sequence: 0, generation })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use roce_cm::{Agent, ListenParameters, ListenerHandle};
+use roce_io::sockets::Unnamed;
 use roce_wire::management::{CommunicationId, PortSpace};
 
 use super::address::{self, Place};
@@ -200,7 +201,8 @@ impl Id {
         }
         if address::is_any(address.ip()) {
             // A program may tell its clients the port before it listens. Opening devices takes some 30 ms, and a
-            // request is lost for 6 s if they are not open. `listen` reports what is wrong.
+            // request is lost for 6 s if they are not open; where they are, one that comes before `listen` is
+            // refused at once, as by the kernel. `listen` reports what is wrong.
             state.ready = self.0.open_all(address.ip()).unwrap_or_default();
         }
         (state.local, state.device, state.phase) = (Some(bound), device, Phase::Bound);
@@ -235,9 +237,6 @@ impl Id {
         if is_ipoib && source.is_some_and(|it| !address::is_any(it.ip())) {
             return Err(Error::NoIpoib);
         }
-        let ends = address::ends_to(source, destination)?;
-        let device = self.0.open(&ends.local)?;
-        let port = source.map(|it| it.port()).filter(|port| *port != 0);
         let target = Arc::clone(&self.0.target);
         if let Some(errno) = self.0.refused_resolution(source, destination) {
             // The kernel has bound it by then, so that it may listen.
@@ -247,6 +246,9 @@ impl Id {
             target.push(What::AddressError(errno));
             return Ok(());
         }
+        let ends = address::ends_to(source, destination)?;
+        let device = self.0.open(&ends.local)?;
+        let port = source.map(|it| it.port()).filter(|port| *port != 0);
         target.set_resolution(Resolution::Pending);
         let done = move |outcome: Result<(), roce_engine::RouteError>| match outcome {
             Ok(()) => {
@@ -308,42 +310,54 @@ impl Id {
             None => ready,
         };
         let mut listeners = Vec::new();
-        for device in devices {
-            for address in self.0.listening_addresses(&device, local.ip(), state.is_v6_only)? {
-                let (space, port) = (self.space(), local.port());
-                let parameters = ListenParameters { space, port, address, backlog };
-                let target = &self.0.target;
-                let claim = &mut state.claim;
-                let made = device.with_agent(|agent, router, _| {
-                    // No other process refuses a request that the agent finds a listener for, and the agent
-                    // finds one for each that is left to it: it takes no datagram meanwhile.
-                    if listeners.is_empty()
-                        && let Some(claim) = claim
-                    {
-                        claim.announce();
-                    }
-                    let handle = agent.listen(&parameters)?;
-                    router.add_listener(handle, target);
-                    Ok(handle)
-                });
-                match made {
-                    Ok(handle) => listeners.push((device.clone(), handle)),
-                    Err(error) => {
-                        if let Some(claim) = &mut state.claim {
-                            claim.withdraw();
-                        }
-                        end_listeners(&listeners);
-                        return Err(error);
-                    }
-                }
+        let state = &mut *state;
+        let made = self.listen_on(devices, local, backlog, state, &mut listeners);
+        if let Err(error) = made {
+            if let Some(claim) = &mut state.claim {
+                claim.withdraw();
             }
-        }
-        // Where no device has an address yet, too.
-        if let Some(claim) = &mut state.claim {
-            claim.announce();
+            end_listeners(&listeners);
+            return Err(error);
         }
         (state.listeners, state.phase) = (listeners, Phase::Listening);
         Ok(())
+    }
+
+    /// Adds listeners to the agents of devices.
+    ///
+    /// The name that keeps other processes from refusing requests is bound under the lock of the first agent: that
+    /// one finds a listener for each request that is left to it. A request to another device is lost until its peer
+    /// repeats it, if it comes before that device's turn.
+    fn listen_on(
+        &self,
+        devices: Vec<Device>,
+        local: SocketAddr,
+        backlog: u32,
+        state: &mut State,
+        listeners: &mut Vec<(Device, ListenerHandle)>,
+    ) -> Result<(), Error> {
+        // Made before: it waits for forks.
+        let mut socket = Some(Unnamed::new()?);
+        let mut announce = |claim: &mut Option<PortClaim>| match (claim, socket.take()) {
+            (Some(claim), Some(socket)) => claim.announce(socket),
+            _ => Ok(()),
+        };
+        let (space, port) = (self.space(), local.port());
+        for device in devices {
+            let addresses = self.0.listening_addresses(&device, local.ip(), state.is_v6_only)?;
+            device.with_agent(|agent, router, _| {
+                for address in addresses {
+                    announce(&mut state.claim)?;
+                    let parameters = ListenParameters { space, port, address, backlog };
+                    let handle = agent.listen(&parameters)?;
+                    router.add_listener(handle, &self.0.target);
+                    listeners.push((device.clone(), handle));
+                }
+                Ok(())
+            })?;
+        }
+        // Where no device has an address yet, too.
+        announce(&mut state.claim)
     }
 
     /// Sets the type of service, or traffic class, of the connection's packets.
@@ -423,11 +437,11 @@ impl PartialEq for Id {
 impl Eq for Id {}
 
 impl IdHandle {
-    /// Returns the error of a resolution that the kernel's rdma_cm begins and gives up: no device of RoCE has
-    /// ports of IPoIB (the loopback address is that of any device), or the loopback address, from which only this host is reached.
+    /// Returns the error of a resolution that the kernel's rdma_cm begins and gives up. No device of RoCE has ports
+    /// of IPoIB, but the loopback address is that of any device; and from that only this host is reached.
     fn refused_resolution(&self, source: Option<SocketAddr>, to: SocketAddr) -> Option<i32> {
         let is_from_loopback = source.is_some_and(|it| it.ip().is_loopback());
-        if self.target.space == PortSpace::IPOIB && !to.ip().is_loopback() {
+        if self.target.space == PortSpace::IPOIB && !address::is_any(to.ip()) {
             Some(libc::EINVAL)
         } else if is_from_loopback && !address::is_any(to.ip()) {
             Some(libc::ENODEV)

@@ -1,9 +1,10 @@
 //! Claims of ports among the processes of one network namespace.
 //!
 //! A claim is an abstract unix socket with the name of port space, port and address. The kernel
-//! ends it with the process. While a listener takes requests it has a second name, which says so. Claims for one address and for any overlap although their names
-//! differ: a claimant binds its own name first and then looks for those, so that of two that race
-//! at least one sees the other.
+//! ends it with the process. While a listener takes requests it has a second name, which says so.
+//!
+//! Claims for one address and for any overlap although their names differ: a claimant binds its
+//! own name first and then looks for those, so that of two that race at least one sees the other.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use roce_io::process::Own;
-use roce_io::sockets::{NameLookup, bind_abstract, is_abstract_bound};
+use roce_io::sockets::{NameLookup, Unnamed, bind_abstract, is_abstract_bound};
 use roce_wire::management::PortSpace;
 
 use super::address;
@@ -116,12 +117,17 @@ impl PortClaim {
 
     /// Shows that requests to the port are taken from now on: to programs that wait for it, and to the
     /// processes that refuse requests to no listener.
-    pub(super) fn announce(&mut self) {
-        if self.listening.is_none() {
-            let name = self.scope.name(LISTENERS, self.space, self.address.port());
-            // Without it requests may be refused that another process sees first.
-            self.listening = bind_abstract(&name).ok();
-        }
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`] if another process has taken the name; the kernel's.
+    pub(super) fn announce(&mut self, socket: Unnamed) -> Result<(), Error> {
+        let address = self.address;
+        let bound = socket.bind(&self.scope.name(LISTENERS, self.space, address.port()));
+        self.listening = Some(bound.map_err(|(_, error)| match error.kind() {
+            io::ErrorKind::AddrInUse => Error::AddressInUse { address },
+            _ => error.into(),
+        })?);
+        Ok(())
     }
 
     /// Shows that no more requests are taken.

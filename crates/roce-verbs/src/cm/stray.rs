@@ -63,6 +63,7 @@ mod tests {
     use super::*;
     use crate::cm::port_claim::PortClaim;
     use crate::qpn_allocator::QpnAllocator;
+    use roce_io::sockets::Unnamed;
     use roce_wire::management::{Dreq, PortSpace, Req, Rtu};
 
     const INTERFACE: u32 = 0xffff_0001;
@@ -88,7 +89,7 @@ mod tests {
             let mut claim = PortClaim::new(space, address.parse().unwrap(), false).unwrap();
             // As the kernel, where an identifier is bound and does not listen.
             assert!(answers(&mut one, req()));
-            claim.announce();
+            claim.announce(Unnamed::new().unwrap()).unwrap();
             assert!(!answers(&mut one, req()));
             claim.withdraw();
             assert!(answers(&mut one, req()));

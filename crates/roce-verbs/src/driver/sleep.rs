@@ -53,7 +53,15 @@ impl ThreadSleep {
     /// Notes that the driver thread is awake.
     pub(super) fn end(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
-        let _read = self.wake.read();
+        // As in `wake`.
+        if self.can_wake() {
+            let _read = self.wake.read();
+        }
+    }
+
+    /// As [`end`](Self::end), where nothing has woken it: there is nothing to read.
+    pub(super) fn end_unread(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Returns true if the driver thread sleeps beyond `at`.

@@ -183,22 +183,30 @@ impl Shard {
             let slept = sleep(&fds, limit);
             // The program may have closed all descriptors while this thread slept, and opened others: the kernel
             // goes on waiting for the files that it began with.
-            let is_closed = slept.as_ref().is_err_and(is_closed) || !self.has_descriptors();
-            if is_closed {
+            if slept.as_ref().is_err_and(is_closed) || !self.has_descriptors() {
                 // All threads of the device end, and touch its descriptors no more.
+                tracing::warn!(
+                    "the program has closed the descriptors of a device: the device ends"
+                );
                 self.common.stopping.store(true, Ordering::SeqCst);
                 self.sleep().leave();
                 return;
             }
-            if let Err(error) = slept {
-                tracing::error!(%error, "the driver thread cannot sleep");
+            match slept {
+                // A wake-up that comes behind this look ends the next sleep at once.
+                Ok(readable) if readable.last() == Some(&false) => {
+                    self.sleep().end_unread();
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "the driver thread cannot sleep"),
             }
         }
         self.sleep().end();
     }
 
-    /// Returns true unless the program has closed a descriptor that this thread sleeps on.
+    /// Returns true unless the program has closed a descriptor of the devices.
     fn has_descriptors(&self) -> bool {
-        self.sleep().can_wake() && self.device_fds().iter().all(Own::is_open)
+        self.device_fds().iter().all(Own::is_open)
     }
 }
