@@ -67,7 +67,10 @@ static void bind_addr(void)
 	call("rdma_bind_addr");
 	arg("id=%s form=%u port=%d", index_name('i', place), form, port ? (int)(port - t.first_port) : -1);
 	if (place >= 0) {
-		result_code(rdma_bind_addr(t.ids[place].id, address(form, port)));
+		int code = rdma_bind_addr(t.ids[place].id, address(form, port));
+		result_code(code);
+		if (!code)
+			t.ids[place].is_from_loopback = form == 3;
 		out("verbs=%d port=%d", t.ids[place].id->verbs != NULL, rdma_get_src_port(t.ids[place].id) != 0);
 	}
 	end_call();
@@ -94,13 +97,17 @@ static void resolve_addr(void)
 	if (place >= 0) {
 		struct sockaddr_in source = *(struct sockaddr_in *)address(0, 0);
 		struct sockaddr_in target = *(struct sockaddr_in *)address(form, port);
-		t.ids[place].is_to_loopback = form == 3;
 		if (t.end && form == 0) {
 			target.sin_addr = t.peer_address;
 			target.sin_port = htons((uint16_t)(port - t.first_port + t.peer_port));
 		}
-		result_request(rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL,
-					      (struct sockaddr *)&target, 1000));
+		if (t.ids[place].is_from_loopback)
+			arg("from-loopback");
+		int code = rdma_resolve_addr(t.ids[place].id, has_source ? (struct sockaddr *)&source : NULL,
+					     (struct sockaddr *)&target, 1000);
+		result_request(code);
+		if (!code)
+			t.ids[place].is_to_loopback = form == 3;
 	}
 	end_call();
 	settle_connections();

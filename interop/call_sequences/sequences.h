@@ -88,7 +88,7 @@ struct pair {
 };
 struct identifier {
 	struct rdma_cm_id *id;
-	int has_qp, is_waiting, is_to_loopback;
+	int has_qp, is_waiting, is_to_loopback, is_from_loopback;
 	struct rdma_ud_param datagrams; /* where the peer takes them, once it is established */
 };
 struct table {

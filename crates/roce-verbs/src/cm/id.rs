@@ -237,6 +237,9 @@ impl Id {
         if is_ipoib && source.is_some_and(|it| !address::is_any(it.ip())) {
             return Err(Error::NoIpoib);
         }
+        let ends = address::ends_to(source, destination)?;
+        let device = self.0.open(&ends.local)?;
+        let port = source.map(|it| it.port()).filter(|port| *port != 0);
         let target = Arc::clone(&self.0.target);
         if let Some(errno) = self.0.refused_resolution(source, destination) {
             // The kernel has bound it by then, so that it may listen.
@@ -246,9 +249,6 @@ impl Id {
             target.push(What::AddressError(errno));
             return Ok(());
         }
-        let ends = address::ends_to(source, destination)?;
-        let device = self.0.open(&ends.local)?;
-        let port = source.map(|it| it.port()).filter(|port| *port != 0);
         target.set_resolution(Resolution::Pending);
         let done = move |outcome: Result<(), roce_engine::RouteError>| match outcome {
             Ok(()) => {
