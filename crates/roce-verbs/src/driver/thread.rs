@@ -185,9 +185,7 @@ impl Shard {
             // goes on waiting for the files that it began with.
             if slept.as_ref().is_err_and(is_closed) || !self.has_descriptors() {
                 // All threads of the device end, and touch its descriptors no more.
-                tracing::warn!(
-                    "the program has closed the descriptors of a device: the device ends"
-                );
+                tracing::debug!("the program has closed the descriptors of a device, which ends");
                 self.common.stopping.store(true, Ordering::SeqCst);
                 self.sleep().leave();
                 return;
