@@ -1,5 +1,7 @@
 //! Threads of this crate's own.
 
+use std::cell::Cell;
+
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
@@ -14,12 +16,22 @@ const FAULTS: [Signal; 6] = [
     Signal::SIGSYS,
 ];
 
+thread_local! {
+    static IS_ONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns true in a thread of this crate's own.
+pub(crate) fn is_background_thread() -> bool {
+    IS_ONE.get()
+}
+
 /// Blocks signals in the calling thread, except those of faults, and places it as the device's
 /// configuration says: on any CPU unless one was chosen, whatever its creator was bound to. A launcher
 /// that binds a rank to one core must not bind this thread to it too.
 pub(crate) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {
+    IS_ONE.set(true);
     let mut blocked = SigSet::all();
     // The kernel ends a process of which a thread faults that blocks the signal, without a call of the
     // handler that the program may have.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_io::process::Own;
 
+use crate::background_thread::is_background_thread;
+
 /// A descriptor that is readable exactly while events wait, never writable, and sends SIGIO where the program
 /// asks for it, as those of the kernel's uverbs.
 ///
@@ -28,6 +30,8 @@ pub(crate) struct EventDescriptor {
     is_reopened: bool,
     /// Bytes in the pipe, unless the program has read some.
     bytes: AtomicUsize,
+    /// `inner` is that of this crate's own threads, too.
+    is_shared: AtomicBool,
 }
 
 /// A descriptor could not be opened a second time.
@@ -62,7 +66,8 @@ impl EventDescriptor {
                 });
             Ok((reader, inner))
         })?;
-        Ok(Self { of_program, inner, is_reopened, bytes: AtomicUsize::new(0) })
+        let (bytes, is_shared) = Default::default();
+        Ok(Self { of_program, inner, is_reopened, bytes, is_shared })
     }
 
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -83,10 +88,21 @@ impl EventDescriptor {
     fn write(&self, count: usize) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let count = count.min(MAX_BYTES.saturating_sub(bytes));
-        if count > 0 {
+        if count > 0 && self.is_of_this_thread() {
             let written = (&*self.inner).write(&[0; MAX_BYTES][..count]).unwrap_or(0);
             self.set_bytes(bytes + written);
         }
+    }
+
+    /// Returns true unless the number is another file's for the calling thread: a program that has called
+    /// `unshare(CLONE_FILES)` makes descriptors that threads of before do not have. One look is enough.
+    fn is_of_this_thread(&self) -> bool {
+        if !is_background_thread() || self.is_shared.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_shared = self.inner.is_open();
+        self.is_shared.store(is_shared, Ordering::Relaxed);
+        is_shared
     }
 
     /// Notes that an event came. Whatever sleeps on the descriptor wakes, also where others waited already.
