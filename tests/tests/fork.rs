@@ -56,6 +56,11 @@ fn what_a_peer_sends_leaves_the_descriptors_alone_that_a_program_has_at_a_device
 }
 
 #[tier1("librdmacm-dev")]
+fn events_go_to_no_file_that_another_thread_has_at_a_channels_number() {
+    run_forks(&["af-packet"], &["unshared-descriptors"]);
+}
+
+#[tier1("librdmacm-dev")]
 fn handlers_of_fork_may_close_and_open_devices() {
     run_forks(BACKENDS, &["handlers-of-fork"]);
 }

@@ -215,7 +215,7 @@ pub(crate) fn reject(
     let rej = messages::rej(id, connection, parameters.reason, data);
     tables.settle_request(id);
     match state {
-        State::ReqSent => take_back(tables, now, id),
+        State::ReqSent => take_back_req(tables, now, id),
         State::RepSent => take_back_rep(tables, now, id, rej),
         _ => {
             tables.send_once(id, rej.clone());
@@ -227,7 +227,7 @@ pub(crate) fn reject(
 
 /// Takes back the REQ of a connection. The REJ names it by the GUID: the peer's id is not known. (The kernel
 /// does so where the identifier is destroyed; its REJ of `rdma_reject` finds nothing at the peer.)
-fn take_back(tables: &mut Tables, now: Duration, id: CommunicationId) {
+fn take_back_req(tables: &mut Tables, now: Duration, id: CommunicationId) {
     let Some(it) = tables.connections.get(&id) else { return };
     // The peer knows nothing of a REQ that has not left.
     if it.resend.as_ref().is_none_or(|resend| resend.has_left) {
@@ -265,7 +265,7 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
         tables.listeners.remove_waiting(listener);
     }
     match it.state {
-        State::ReqSent => take_back(tables, now, id),
+        State::ReqSent => take_back_req(tables, now, id),
         State::ReqReceived | State::RepReceived => {
             let rej = messages::rej(id, it, RejectReason::CONSUMER, [0; 148]);
             tables.send_once(id, rej.clone());

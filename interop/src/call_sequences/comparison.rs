@@ -64,9 +64,10 @@ pub fn difference(allowed: &Allowed, rxe: &Sequence, ours: &Sequence, used: &mut
         let Some(our) = ours.steps.get(index) else { break };
         outcome.calls += u64::from(theirs.call.contains('_'));
         outcome.steps += 1;
-        let beside: Vec<String> =
-            theirs.effects.iter().map(|(name, words)| format!("{name} {}", text(words))).collect();
         for Differing { field, rxe, ours, effect } in of_steps(theirs, our) {
+            let effects = theirs.effects.iter();
+            let beside: Vec<String> =
+                effects.map(|(name, words)| format!("{name} {}", text(words))).collect();
             let place = Place {
                 call: &theirs.call,
                 line: &theirs.line,

@@ -60,6 +60,7 @@ void locked_memory(void);
 void stray(void);
 void other_user(void);
 void replaced_descriptors(void);
+void unshared_descriptors(void);
 void handlers_of_fork(void);
 
 #endif

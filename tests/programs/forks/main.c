@@ -171,6 +171,7 @@ static const struct scenario scenarios[] = {
 	{"own-device", own_device},
 	{"replaced-descriptors", replaced_descriptors},
 	{"stray", stray},
+	{"unshared-descriptors", unshared_descriptors},
 };
 
 int main(int argc, char **argv)

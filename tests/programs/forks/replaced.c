@@ -1,7 +1,8 @@
-/* A program that has descriptors of its own at the numbers of a device's while a peer sends to it; and one whose
- * handlers of fork open and close devices. */
+/* A program that has descriptors of its own at the numbers of a device's while a peer sends to it, one of which a
+ * thread has a table of its own, and one whose handlers of fork open and close devices. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -11,7 +12,7 @@
 #include "endpoint.h"
 #include "forks.h"
 
-enum { LENGTH = 64, MESSAGES = 5, MAX_FDS = 128, HIGH = 700 };
+enum { LENGTH = 64, MESSAGES = 5, MAX_FDS = 128, MAX_OTHERS = 8, HIGH = 700 };
 
 static const char WAITING[] = "0123456789";
 
@@ -117,6 +118,53 @@ void replaced_descriptors(void)
 		CHECK_EQ(recv(own[i].number, bytes, sizeof bytes, MSG_DONTWAIT), sizeof WAITING);
 	}
 	expect_success_of(child);
+}
+
+/* Sockets of a thread that has the table of before, from the first free number on. */
+static int others[MAX_OTHERS][2];
+static pthread_barrier_t barrier;
+
+static void *open_others(void *nothing)
+{
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < MAX_OTHERS; i++)
+		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, others[i]), 0);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < MAX_OTHERS; i++) {
+		char byte;
+		CHECK_EQ(recv(others[i][0], &byte, 1, MSG_DONTWAIT), -1);
+		CHECK_EQ(recv(others[i][1], &byte, 1, MSG_DONTWAIT), -1);
+	}
+	return nothing;
+}
+
+/* Events of a channel that only this thread's table has are lost, and go to no file of another thread. */
+void unshared_descriptors(void)
+{
+	struct endpoint endpoint;
+	pthread_t thread;
+	CHECK_EQ(pthread_barrier_init(&barrier, NULL, 2), 0);
+	open_endpoint(&endpoint, 3 * 4096, 64);
+	CHECK_EQ(pthread_create(&thread, NULL, open_others, NULL), 0);
+	CHECK_EQ(unshare(CLONE_FILES), 0);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(endpoint.context);
+	CHECK(channel);
+	CHECK(others[0][0] <= channel->fd && channel->fd <= others[MAX_OTHERS - 1][1]);
+	endpoint.cq = ibv_create_cq(endpoint.context, 64, NULL, channel, 0);
+	CHECK(endpoint.cq);
+	struct connection pair = connect_to_self(&endpoint, 4);
+	CHECK_EQ(post_recv(pair.right, &endpoint, 4096, LENGTH, 1), 0);
+	CHECK_EQ(ibv_req_notify_cq(endpoint.cq, 0), 0);
+	CHECK_EQ(post_send(pair.left, &endpoint, 0, LENGTH, 1), 0);
+	/* The thread of the device completes it: this one calls nothing meanwhile. */
+	wait_for_others();
+	struct ibv_wc completion;
+	CHECK_EQ(ibv_poll_cq(endpoint.cq, 1, &completion), 1);
+	pthread_barrier_wait(&barrier);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 static struct endpoint of_handlers;

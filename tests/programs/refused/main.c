@@ -174,7 +174,8 @@ static void move_listener(const char *address)
 	struct rdma_cm_id *requested = event->id;
 	CHECK_EQ(rdma_ack_cm_event(event), 0);
 	CHECK_EQ(rdma_create_qp(requested, NULL, &attributes), 0);
-	CHECK_EQ(rdma_accept(requested, &asked), 0);
+	struct rdma_conn_param accepted = parameters;
+	CHECK_EQ(rdma_accept(requested, &accepted), 0);
 	expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
 	CHECK_EQ(becomes_readable(other->fd, 10000), 1);
 	expect(other, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
@@ -204,6 +205,31 @@ static int init_attributes(struct rdma_cm_id *id)
 	return rdma_init_qp_attr(id, &attributes, &mask);
 }
 
+/* Asks for a connection or a service, and returns the identifier of the request at the listener. */
+static struct rdma_cm_id *take_request(struct rdma_cm_id *asking, struct rdma_event_channel *passive)
+{
+	struct rdma_conn_param asked = parameters;
+	struct rdma_cm_event *event;
+	CHECK_EQ(rdma_connect(asking, &asked), 0);
+	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
+	CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *requested = event->id;
+	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	return requested;
+}
+
+/* Destroys the identifiers of both ends, and their channels. */
+static void end_all(struct rdma_cm_id *asking, struct rdma_cm_id *requested, struct rdma_cm_id *listener)
+{
+	struct rdma_event_channel *active = asking->channel, *passive = listener->channel;
+	rdma_destroy_qp(asking);
+	CHECK_EQ(rdma_destroy_id(asking), 0);
+	CHECK_EQ(rdma_destroy_id(requested), 0);
+	CHECK_EQ(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(active);
+	rdma_destroy_event_channel(passive);
+}
+
 /* A passive end that goes on as if its peer had answered. The kernel refuses the request for a connection then, so
  * that the peer does not wait, and accepts that for a datagram service. */
 static void establish_early(const char *own, enum rdma_port_space space)
@@ -216,12 +242,7 @@ static void establish_early(const char *own, enum rdma_port_space space)
 	CHECK_EQ(rdma_bind_addr(listener, (struct sockaddr *)&address), 0);
 	CHECK_EQ(rdma_listen(listener, 8), 0);
 	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, space);
-	struct rdma_conn_param asked = parameters;
-	struct rdma_cm_event *event;
-	CHECK_EQ(rdma_connect(asking, &asked), 0);
-	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
-	struct rdma_cm_id *requested = event->id;
-	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	struct rdma_cm_id *requested = take_request(asking, passive);
 	if (space == RDMA_PS_TCP) {
 		CHECK_MINUS_ONE(rdma_establish(requested), EINVAL);
 		CHECK_EQ(expect(active, POLL, -1, RDMA_CM_EVENT_REJECTED), 28);
@@ -229,12 +250,7 @@ static void establish_early(const char *own, enum rdma_port_space space)
 		CHECK_EQ(rdma_establish(requested), 0);
 		expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
 	}
-	rdma_destroy_qp(asking);
-	CHECK_EQ(rdma_destroy_id(asking), 0);
-	CHECK_EQ(rdma_destroy_id(requested), 0);
-	CHECK_EQ(rdma_destroy_id(listener), 0);
-	rdma_destroy_event_channel(active);
-	rdma_destroy_event_channel(passive);
+	end_all(asking, requested, listener);
 }
 
 /* An identifier that is bound takes no requests before it listens: they are refused at once. */
@@ -249,19 +265,8 @@ static void listen_late(const char *own)
 	ask(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
 	CHECK_EQ(rdma_listen(bound, 8), 0);
 	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
-	struct rdma_conn_param asked = parameters;
-	CHECK_EQ(rdma_connect(asking, &asked), 0);
-	struct rdma_cm_event *event;
-	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
-	CHECK_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
-	struct rdma_cm_id *requested = event->id;
-	CHECK_EQ(rdma_ack_cm_event(event), 0);
-	rdma_destroy_qp(asking);
-	CHECK_EQ(rdma_destroy_id(asking), 0);
-	CHECK_EQ(rdma_destroy_id(requested), 0);
-	CHECK_EQ(rdma_destroy_id(bound), 0);
-	rdma_destroy_event_channel(active);
-	rdma_destroy_event_channel(passive);
+	struct rdma_cm_id *requested = take_request(asking, passive);
+	end_all(asking, requested, bound);
 }
 
 /* As in a sandbox: no file may have any length, and the kernel's signal ends what writes to one. The kernel's
@@ -274,15 +279,11 @@ static void connect_without_files(const char *own)
 	struct rdma_event_channel *passive = rdma_create_event_channel();
 	listen_on(passive, own, LISTENING_PORT);
 	struct rdma_cm_id *asking = prepare(active, POLL, -1, own, LISTENING_PORT, RDMA_PS_TCP);
-	struct rdma_conn_param asked = parameters;
-	struct rdma_cm_event *event;
-	CHECK_EQ(rdma_connect(asking, &asked), 0);
-	CHECK_EQ(rdma_get_cm_event(passive, &event), 0);
-	struct rdma_cm_id *requested = event->id;
-	CHECK_EQ(rdma_ack_cm_event(event), 0);
+	struct rdma_cm_id *requested = take_request(asking, passive);
 	struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
 	CHECK_EQ(rdma_create_qp(requested, NULL, &attributes), 0);
-	CHECK_EQ(rdma_accept(requested, &asked), 0);
+	struct rdma_conn_param accepted = parameters;
+	CHECK_EQ(rdma_accept(requested, &accepted), 0);
 	expect(active, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
 	expect(passive, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
 	CHECK_EQ(rdma_disconnect(asking), 0);

@@ -193,12 +193,12 @@ impl Bell {
 
     /// Sends the bytes that are missing.
     fn ring(&self, counts: &mut Counts) {
+        let wanted = counts.events.min(Self::MAX_BYTES);
         // The program may have closed it, and the number may be that of a socket of its own.
-        let is_missing = counts.bytes < counts.events.min(Self::MAX_BYTES);
-        if is_missing && !self.peer.is_open() {
+        if counts.bytes >= wanted || !self.peer.is_open() {
             return;
         }
-        while counts.bytes < counts.events.min(Self::MAX_BYTES) {
+        while counts.bytes < wanted {
             // SAFETY: one byte, of a literal.
             let sent = unsafe {
                 let fd = self.peer.as_raw_fd();

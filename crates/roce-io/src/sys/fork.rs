@@ -182,3 +182,21 @@ fn begin_as_child() {
     number().store(next, Ordering::Release);
     descriptors::give_up();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_handler_of_the_thread_that_forks_waits_for_no_fork() {
+        before();
+        let began = Instant::now();
+        // As a program's handler of `fork` that was registered before ours. Ten would take ten seconds.
+        (0..10).for_each(|_| between_forks(|| ()));
+        let took = began.elapsed();
+        in_the_parent();
+        assert!(took < MAX_NAPS * NAP, "{took:?}");
+    }
+}

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use roce_cm::{Agent, ListenParameters, ListenerHandle};
-use roce_io::sockets::Unnamed;
+use roce_cm::{Agent, ListenerHandle};
 use roce_wire::management::{CommunicationId, PortSpace};
 
 use super::address::{self, Place};
@@ -59,15 +58,15 @@ pub(super) struct State {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) device: Option<Device>,
-    claim: Option<PortClaim>,
+    pub(super) claim: Option<PortClaim>,
     /// Devices that are open for a later `listen`.
-    ready: Vec<Device>,
-    listeners: Vec<(Device, ListenerHandle)>,
+    pub(super) ready: Vec<Device>,
+    pub(super) listeners: Vec<(Device, ListenerHandle)>,
     pub(super) joins: Vec<Join>,
     pub(super) type_of_service: u8,
     pub(super) ack_timeout: Option<u8>,
     reuses_address: bool,
-    is_v6_only: bool,
+    pub(super) is_v6_only: bool,
 }
 
 /// How far an identifier is.
@@ -284,82 +283,6 @@ impl Id {
         Ok(())
     }
 
-    /// Waits for requests, of which at most `backlog` wait to be taken; 0 stands for 1024. An
-    /// identifier that is bound to any address listens on every device that has an address now; one
-    /// that is not bound is bound to any address and port first.
-    ///
-    /// # Errors
-    /// [`Error::AddressInUse`], [`Error::NoDevice`], [`Error::WrongState`]; those of
-    /// [`Device::open`](crate::Device::open).
-    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
-        if self.0.checked_state()?.phase == Phase::Idle {
-            self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
-        }
-        let mut state = self.0.checked_state()?;
-        let local = state.local.filter(|_| state.phase == Phase::Bound);
-        let mut local = local.ok_or(Error::WrongState { call: "listen" })?;
-        if state.claim.is_none() {
-            let claim = PortClaim::new(self.space(), local, state.is_v6_only)?;
-            local.set_port(claim.address().port());
-            (state.local, state.claim) = (Some(local), Some(claim));
-        }
-        let ready = std::mem::take(&mut state.ready);
-        let devices = match &state.device {
-            Some(device) => vec![device.clone()],
-            None if ready.is_empty() => self.0.open_all(local.ip())?,
-            None => ready,
-        };
-        let mut listeners = Vec::new();
-        let state = &mut *state;
-        let made = self.listen_on(devices, local, backlog, state, &mut listeners);
-        if let Err(error) = made {
-            if let Some(claim) = &mut state.claim {
-                claim.withdraw();
-            }
-            end_listeners(&listeners);
-            return Err(error);
-        }
-        (state.listeners, state.phase) = (listeners, Phase::Listening);
-        Ok(())
-    }
-
-    /// Adds listeners to the agents of devices.
-    ///
-    /// The name that keeps other processes from refusing requests is bound under the lock of the first agent: that
-    /// one finds a listener for each request that is left to it. A request to another device is lost until its peer
-    /// repeats it, if it comes before that device's turn.
-    fn listen_on(
-        &self,
-        devices: Vec<Device>,
-        local: SocketAddr,
-        backlog: u32,
-        state: &mut State,
-        listeners: &mut Vec<(Device, ListenerHandle)>,
-    ) -> Result<(), Error> {
-        // Made before: it waits for forks.
-        let mut socket = Some(Unnamed::new()?);
-        let mut announce = |claim: &mut Option<PortClaim>| match (claim, socket.take()) {
-            (Some(claim), Some(socket)) => claim.announce(socket),
-            _ => Ok(()),
-        };
-        let (space, port) = (self.space(), local.port());
-        for device in devices {
-            let addresses = self.0.listening_addresses(&device, local.ip(), state.is_v6_only)?;
-            device.with_agent(|agent, router, _| {
-                for address in addresses {
-                    announce(&mut state.claim)?;
-                    let parameters = ListenParameters { space, port, address, backlog };
-                    let handle = agent.listen(&parameters)?;
-                    router.add_listener(handle, &self.0.target);
-                    listeners.push((device.clone(), handle));
-                }
-                Ok(())
-            })?;
-        }
-        // Where no device has an address yet, too.
-        announce(&mut state.claim)
-    }
-
     /// Sets the type of service, or traffic class, of the connection's packets.
     pub fn set_type_of_service(&self, type_of_service: u8) {
         if self.0.is_current() {
@@ -490,7 +413,7 @@ impl IdHandle {
     }
 
     /// Opens all devices that have an address.
-    fn open_all(&self, address: IpAddr) -> Result<Vec<Device>, Error> {
+    pub(super) fn open_all(&self, address: IpAddr) -> Result<Vec<Device>, Error> {
         let mut devices = Vec::new();
         let mut first_error = None;
         for interface in address::all_with_addresses()? {
@@ -507,24 +430,6 @@ impl IdHandle {
             (true, Some(error)) => Err(error),
             (true, None) => Err(Error::NoDevice { address }),
         }
-    }
-
-    /// Returns the addresses that the agent of a device listens on for the address of this identifier.
-    fn listening_addresses(
-        &self,
-        device: &Device,
-        address: IpAddr,
-        is_v6_only: bool,
-    ) -> Result<Vec<IpAddr>, Error> {
-        Ok(match address {
-            address if !address::is_any(address) => vec![address],
-            IpAddr::V4(_) => vec![IpAddr::from([0, 0, 0, 0])],
-            IpAddr::V6(_) if !is_v6_only => vec![IpAddr::from([0_u16; 8])],
-            IpAddr::V6(_) => {
-                let usable = device.gid_table()?.into_iter().filter(|row| row.usable);
-                usable.map(|row| row.gid.ip()).filter(IpAddr::is_ipv6).collect()
-            }
-        })
     }
 
     /// Returns the devices that report events of the identifier.
@@ -577,7 +482,8 @@ impl Drop for IdHandle {
     }
 }
 
-fn end_listeners(listeners: &[(Device, ListenerHandle)]) {
+/// Ends listeners of agents.
+pub(super) fn end_listeners(listeners: &[(Device, ListenerHandle)]) {
     for (device, handle) in listeners {
         let ended = device.with_agent(|agent, router, now| {
             agent.close_listener(now, *handle);

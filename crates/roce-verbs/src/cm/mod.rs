@@ -131,6 +131,7 @@ mod event_target;
 mod id;
 mod join;
 mod join_name;
+mod listening;
 mod multicast;
 mod opener;
 mod orphans;

@@ -45,21 +45,16 @@ impl ThreadSleep {
         self.state.store(nanos | u64::from(watches_devices), Ordering::SeqCst);
     }
 
-    /// Notes that the driver thread has ended, so that nothing wakes it.
-    pub(super) fn leave(&self) {
-        self.state.store(AWAKE, Ordering::SeqCst);
-    }
-
     /// Notes that the driver thread is awake.
     pub(super) fn end(&self) {
-        self.state.store(AWAKE, Ordering::SeqCst);
+        self.end_unread();
         // As in `wake`.
         if self.can_wake() {
             let _read = self.wake.read();
         }
     }
 
-    /// As [`end`](Self::end), where nothing has woken it: there is nothing to read.
+    /// As [`end`](Self::end), where nothing has woken it, or the thread ends: nothing is read.
     pub(super) fn end_unread(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }

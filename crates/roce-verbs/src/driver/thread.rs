@@ -187,7 +187,7 @@ impl Shard {
                 // All threads of the device end, and touch its descriptors no more.
                 tracing::debug!("the program has closed the descriptors of a device, which ends");
                 self.common.stopping.store(true, Ordering::SeqCst);
-                self.sleep().leave();
+                self.sleep().end_unread();
                 return;
             }
             match slept {
