@@ -5,7 +5,6 @@ mod wrapping;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -26,6 +25,7 @@ use crate::error::Error;
 use crate::events::EventQueue;
 use crate::exit;
 use crate::fork::PerProcess;
+use crate::network_namespace;
 use crate::path::{AddressVector, Path, resolve};
 use crate::port::{PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
@@ -116,12 +116,7 @@ pub struct Device {
 }
 
 /// The key of an engine in this process: network namespace and interface.
-pub(crate) type EngineKey = (u64, u32);
-
-/// Returns the number of this thread's network namespace.
-pub(crate) fn network_namespace() -> u64 {
-    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino())
-}
+pub(crate) type EngineKey = (Option<u64>, u32);
 
 /// A reference to a context of a device that does not keep it.
 #[derive(Debug)]
@@ -178,7 +173,7 @@ impl Device {
         let faults = config.faults.as_ref();
         let verb_faults = faults.and_then(|it| VerbFaults::of(it, config.faults_of_process));
         verb_faults.as_ref().map_or(Ok(()), VerbFaults::check_open)?;
-        let namespace = network_namespace();
+        let namespace = network_namespace::current();
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let name = interface_index(interface)?.map(|index| (namespace, index));
@@ -200,7 +195,7 @@ impl Device {
 
     /// Returns the key of an interface's engine; `None` if there is no such interface.
     pub(crate) fn key_of(interface: &str) -> Result<Option<EngineKey>, Error> {
-        Ok(interface_index(interface)?.map(|index| (network_namespace(), index)))
+        Ok(interface_index(interface)?.map(|index| (network_namespace::current(), index)))
     }
 
     /// Returns a context of a device, whatever its configuration is; `None` if this process has not

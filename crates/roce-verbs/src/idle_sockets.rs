@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -21,6 +20,7 @@ use roce_io::{
 };
 
 use crate::fork::{Generation, PerProcess};
+use crate::network_namespace;
 
 /// Most sockets that are kept, each with a ring of 9 MiB. A device has two: for its interface and `lo`.
 const MAX_IDLE: usize = 4;
@@ -78,12 +78,6 @@ impl IdleSockets {
     }
 }
 
-/// Returns the number of this thread's network namespace. An idle socket keeps its namespace, so no
-/// other has the number meanwhile.
-fn network_namespace() -> Option<u64> {
-    std::fs::metadata("/proc/thread-self/ns/net").map(|it| it.ino()).ok()
-}
-
 /// A packet socket that is kept for the next device when this one is closed.
 #[derive(Debug)]
 pub(crate) struct ReusedSocket {
@@ -97,7 +91,8 @@ pub(crate) struct ReusedSocket {
 impl ReusedSocket {
     /// Opens an interface, with an idle socket if there is one.
     pub(crate) fn open(config: &AfPacketConfig) -> Result<Self, OpenError> {
-        let namespace = network_namespace();
+        // An idle socket keeps its namespace, so no other has the number meanwhile.
+        let namespace = network_namespace::current();
         let idle = namespace.and_then(|it| IDLE.get().take(it, config));
         let device = match idle.and_then(|socket| socket.reopen(config)) {
             Some(device) => device,

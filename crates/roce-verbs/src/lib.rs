@@ -84,6 +84,7 @@ mod memory_region;
 mod memory_window;
 mod named_device;
 mod netlink;
+mod network_namespace;
 mod null_region;
 mod numbered_file;
 mod path;

@@ -11,8 +11,9 @@ use roce_io::{interfaces, process::Own, sockets::bind_abstract};
 
 use super::connection_file::{read_owner, read_records};
 use super::error::Error;
-use crate::device::{Device, network_namespace};
+use crate::device::Device;
 use crate::device_config::DeviceConfig;
+use crate::network_namespace;
 use crate::qpn_allocator::block_name;
 
 /// Most files that one look reads.
@@ -113,7 +114,7 @@ impl Orphans {
     fn begin(&self, path: &Path) -> Result<Option<Exchange>, Error> {
         let Ok(Some(owner)) = read_owner(path) else { return Ok(None) };
         // The names of another network namespace are not seen here.
-        if owner.namespace != network_namespace() {
+        if owner.namespace != network_namespace::current().unwrap_or_default() {
             return Ok(None);
         }
         let Ok(name) = bind_abstract(&block_name(owner.block)) else { return Ok(None) };

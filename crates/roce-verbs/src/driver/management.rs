@@ -14,10 +14,10 @@ use super::Driver;
 use super::monitor::ManagementQueries;
 use super::shard::Shard;
 use crate::cm::{ConnectionFile, DeviceNumber, Owner, Router};
-use crate::device::network_namespace;
 use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
+use crate::network_namespace;
 
 /// Longest time that the outcome of [`Driver::reach`] is waited for; the kernel gives up before.
 const MAX_REACH: Duration = Duration::from_secs(3600);
@@ -106,7 +106,11 @@ impl Driver {
     /// Creates the file for connections with these communication ids, if the configuration names one.
     fn connection_file(&self, block: u16) -> Option<ConnectionFile> {
         let path = self.device().config.connection_file.as_deref()?;
-        let owner = Owner { namespace: network_namespace(), interface: self.port().index(), block };
+        let owner = Owner {
+            namespace: network_namespace::current().unwrap_or_default(),
+            interface: self.port().index(),
+            block,
+        };
         let created = ConnectionFile::create(path, owner);
         // The device works without it.
         created.inspect_err(|error| tracing::info!(%error, "connections are not written down")).ok()
