@@ -282,16 +282,20 @@ fn print(summary: &Summary, allowed: &Allowed) {
 
 /// Prints differences by kind, the commonest first.
 fn print_kinds(found: &[Found]) {
-    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    let mut kinds: BTreeMap<String, Vec<&Found>> = BTreeMap::new();
     for found in found {
         let it = &found.difference;
         let kind = format!("{} {}: {:.200} | {:.200}", it.call, it.field, it.rxe, it.ours);
-        let example = || format!("seed {}: {}", found.seed, it.line);
-        kinds.entry(kind).or_insert_with(|| (0, example())).0 += 1;
+        kinds.entry(kind).or_default().push(found);
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-    for (kind, (count, example)) in kinds {
-        println!("{count:5} {kind}\n      {example}");
+    kinds.sort_by_key(|(_, found)| std::cmp::Reverse(found.len()));
+    for (kind, found) in kinds {
+        println!("{:5} {kind}", found.len());
+        println!("      seed {}: {}", found[0].seed, found[0].difference.line);
+        let others: Vec<_> = found[1..].iter().map(|it| it.seed.to_string()).collect();
+        if !others.is_empty() {
+            println!("      and seeds {}", others.join(", "));
+        }
     }
 }
