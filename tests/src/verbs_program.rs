@@ -186,6 +186,10 @@ pub fn library() -> PathBuf {
 fn installation() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
+        // Each test has a process of its own, and `cargo xtask test` has built all.
+        if let Some(folder) = env::var_os("ROCE_TEST_INSTALLATION") {
+            return folder.into();
+        }
         let folder = build_folder();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // The profile, packages and features of `cargo test --workspace`, so that nothing is built

@@ -6,24 +6,22 @@
 //! nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::stages::{Log, last_lines};
-use crate::{Result, stacks, workspace};
+use crate::stages::Log;
+use crate::{Result, workspace};
 
 /// A program made of tests.
 #[derive(Clone, Debug)]
 pub(crate) struct TestProgram {
-    /// Package and target, for people.
+    /// Package and target, for people; the package alone for the one program of tests of a package.
     pub(crate) name: String,
-    executable: PathBuf,
+    pub(crate) executable: PathBuf,
     /// The package's folder: tests run there, as under cargo.
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// A test that is ignored for a reason.
@@ -62,7 +60,8 @@ impl TestProgram {
 
     /// Returns the name by which `cargo xtask test` finds a test of this program.
     pub(crate) fn full_name(&self, test: &str) -> String {
-        format!("{}::{test}", self.name)
+        let separator = if self.name.contains('/') { "::" } else { "/" };
+        format!("{}{separator}{test}", self.name)
     }
 }
 
@@ -87,6 +86,9 @@ pub(crate) fn build(log: &Log) -> Result<Vec<TestProgram>> {
     Ok(programs)
 }
 
+/// The name of a package's one program of tests, whose modules the tests' names begin with.
+const ONE_PROGRAM: &str = "it";
+
 fn test_program(message: &Value) -> Option<TestProgram> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -95,7 +97,8 @@ fn test_program(message: &Value) -> Option<TestProgram> {
     let package = folder.file_name()?.to_string_lossy().into_owned();
     let target = message["target"]["name"].as_str()?;
     let executable = message["executable"].as_str()?.into();
-    Some(TestProgram { name: format!("{package}/{target}"), executable, folder })
+    let name = if target == ONE_PROGRAM { package } else { format!("{package}/{target}") };
+    Some(TestProgram { name, executable, folder })
 }
 
 /// Lists the tests of a program. Runs none.
@@ -142,65 +145,6 @@ fn tier_in(reason: &str) -> Option<u32> {
     reason.strip_prefix("tier ")?.split_once(':')?.0.parse().ok()
 }
 
-/// Runs a program of tests to its end, printing into the log.
-///
-/// With `in_namespace` it runs as root of a user namespace where it is not root already.
-///
-/// # Errors
-/// When it had to be killed after `limit`, with the stacks of its processes in the log, or ended without saying
-/// how its tests went.
-pub(crate) fn run(
-    program: &TestProgram,
-    arguments: &[&str],
-    in_namespace: bool,
-    limit: Duration,
-    log: &Log,
-) -> Result<Score> {
-    let mut command = if in_namespace {
-        let mut ourselves = Command::new(workspace::OURSELVES);
-        ourselves.arg("in-namespace").arg("--").arg(&program.executable);
-        ourselves
-    } else {
-        Command::new(&program.executable)
-    };
-    let output = log.path().with_extension("part");
-    let file = File::create(&output)?;
-    command.args(arguments).current_dir(&program.folder);
-    command.env("CARGO_MANIFEST_DIR", &program.folder);
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-    let ended = wait(&mut command, limit, log);
-    let text = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
-    log.write(&format!("=== {} {}\n{text}\n", program.name, arguments.join(" ")))?;
-    fs::remove_file(&output)?;
-    let score = score(&text);
-    match &score {
-        Some(score) if score.failures.is_empty() => {}
-        // What libtest shows of the tests that failed begins with this line, and each with why.
-        Some(_) => log.add_excerpt(text.find("\nfailures:\n").map_or(&text, |at| &text[at + 1..])),
-        None => log.add_excerpt(last_lines(&text)),
-    }
-    if !ended? {
-        return Err(format!("{} did not end within {limit:?} and was killed", program.name).into());
-    }
-    score.ok_or_else(|| format!("{} ended without saying how its tests went", program.name).into())
-}
-
-/// Waits for a program; false when it took too long, and was killed after the stacks of its processes were
-/// printed.
-fn wait(command: &mut Command, limit: Duration, log: &Log) -> Result<bool> {
-    let deadline = Instant::now() + limit;
-    let mut child = command.spawn()?;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            stacks::print_and_kill(child.id(), log);
-            child.wait()?;
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(true)
-}
-
 /// Adds up what the runs of a test program, or of several, print about themselves.
 ///
 /// `None` when there is no closing line: the program crashed, or is not made of tests.
@@ -240,6 +184,7 @@ pub(crate) fn score(text: &str) -> Option<Score> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -305,6 +250,8 @@ esac
         let found: Vec<_> = listed.iter().map(|test| (test.name.as_str(), test.tier)).collect();
         assert_eq!(found, [("a", Some(0)), ("b", Some(1)), ("c", None)]);
         assert_eq!(program.full_name("b"), "package/program::b");
+        let one = TestProgram { name: "package".to_owned(), ..program };
+        assert_eq!(one.full_name("module::b"), "package/module::b");
     }
 
     #[test]

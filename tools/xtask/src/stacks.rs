@@ -4,23 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::stages::Log;
-
 /// The most processes whose stacks are printed: a test that leaks processes must not fill the log.
 const MAX_PROCESSES: usize = 24;
 
-/// Prints the stacks of a process and all its descendants into the log, then kills them.
+/// Returns the stacks of a process and all its descendants, which it kills.
 ///
 /// Each process has a line with its command, and those of its threads that gdb can see.
-pub(crate) fn print_and_kill(root: u32, log: &Log) {
+pub(crate) fn take_and_kill(root: u32) -> String {
     let processes = with_descendants(root, &parents());
-    for process in processes.iter().take(MAX_PROCESSES) {
-        let text =
-            format!("=== stacks of {process} ({})\n{}\n", command(*process), stacks(*process));
-        log.add_excerpt(&short(&text));
-        // A log that cannot be written does not keep the processes alive.
-        let _written = log.write(&text);
-    }
+    let stacks_of = |process: &u32| {
+        format!("{HEADING}{process} ({})\n{}\n", command(*process), stacks(*process))
+    };
+    let all: String = processes.iter().take(MAX_PROCESSES).map(stacks_of).collect();
     // Listed anew, since stacks may take minutes, in which numbers become other processes'. From the youngest
     // on: a parent that goes first would make others of its own.
     for process in with_descendants(root, &parents()).iter().rev() {
@@ -29,7 +24,11 @@ pub(crate) fn print_and_kill(root: u32, log: &Log) {
             .stderr(Stdio::null())
             .status();
     }
+    all
 }
+
+/// What begins the stacks of a process.
+pub(crate) const HEADING: &str = "=== stacks of ";
 
 /// Returns each process with its parent.
 fn parents() -> BTreeMap<u32, u32> {
@@ -98,7 +97,7 @@ fn stacks(process: u32) -> String {
 }
 
 /// Returns the heading and the first lines of each thread: the whole is in the log.
-fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     let keep = |line: &&str| {
         let frame =
             line.strip_prefix('#').and_then(|line| line.split_whitespace().next()?.parse().ok());
@@ -134,7 +133,6 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children_after_its_stacks_were_printed() {
-        let log = Log::create("stacks of a program that hangs").unwrap();
         let script = "sleep 1000 & sleep 1000 & wait";
         let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
         // The shell starts its children in its own time.
@@ -149,9 +147,8 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        print_and_kill(child.id(), &log);
+        let text = take_and_kill(child.id());
         child.wait().unwrap();
-        let text = fs::read_to_string(log.path()).unwrap();
         for process in family {
             assert!(text.contains(&format!("=== stacks of {process} (")), "{text}");
             // A killed process ends when it is next on a processor, and is then there until it is waited for.
@@ -164,6 +161,5 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        fs::remove_file(log.path()).unwrap();
     }
 }

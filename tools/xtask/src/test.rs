@@ -1,5 +1,8 @@
 //! `cargo xtask test`: everything a change is judged by, in stages; or the tests of a name.
 
+mod process;
+mod schedule;
+
 use std::process::Command;
 use std::time::Duration;
 
@@ -7,8 +10,10 @@ use clap::Args;
 use roce_guest::{Architecture, Image};
 
 use crate::binaries::{self, ListedTest, TestProgram};
-use crate::stages::{Log, StageResult, Stages};
-use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, rules, workspace};
+use crate::stages::{Log, StageResult, Stages, last_lines};
+use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, rules, stacks, workspace};
+
+use process::{Ended, Job};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -267,26 +272,39 @@ fn passed(what: &str) -> Result<StageResult> {
 /// Runs each program without its ignored tests.
 fn run_tier_0(all: &[Listed], log: &Log) -> Result<StageResult> {
     let mut outcome = Outcome::default();
+    let part = log.path().with_extension("part");
     for (program, _) in all {
-        outcome.run(program, &[], false, log);
+        let (program, arguments) = (program.clone(), Vec::new());
+        let job = Job { program, arguments, in_namespace: false, limit: LIMIT };
+        outcome.add(job.run(part.clone()), log);
     }
     outcome.conclude()
 }
 
-/// Runs those of the tests that are of a tier, by name.
+/// Runs those of the tests that are of a tier, each in a process of its own: those of tier 0 excepted.
 fn run_tier(all: &[Listed], tier: u32, log: &Log) -> Result<StageResult> {
-    let mut outcome = Outcome::default();
+    let mut jobs = Vec::new();
     for (program, tests) in with_tier(all, Some(tier)) {
-        let mut arguments = vec!["--exact"];
-        if tier > 0 {
-            // One at a time: these tests start programs of their own and look at the clock.
-            let is_patient = PATIENT_PROGRAMS.contains(&program.name.as_str());
-            let threads = if is_patient { "--test-threads=2" } else { "--test-threads=1" };
-            arguments.extend(["--ignored", threads]);
+        let names = tests.iter().map(|test| test.name.clone());
+        if tier == 0 {
+            let arguments = ["--exact".to_owned()].into_iter().chain(names).collect();
+            let name = program.full_name("");
+            jobs.push((name, Job { program, arguments, in_namespace: false, limit: LIMIT }));
+            continue;
         }
-        arguments.extend(tests.iter().map(|test| test.name.as_str()));
-        outcome.run(&program, &arguments, tier > 0, log);
+        jobs.extend(names.map(|test| {
+            let (name, program) = (program.full_name(&test), program.clone());
+            let arguments = ["--exact", "--ignored", &test].map(str::to_owned).to_vec();
+            (name, Job { program, arguments, in_namespace: true, limit: LIMIT })
+        }));
     }
+    if tier > 0 {
+        // Once, and not by each test that needs it.
+        log.run(&mut workspace::build_for_tests())?;
+    }
+    let mut outcome = Outcome::default();
+    let folder = log.path().parent().ok_or("a log without a folder")?;
+    schedule::run_all(jobs, folder, |ended| outcome.add(ended, log));
     outcome.conclude()
 }
 
@@ -298,11 +316,20 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn run(&mut self, program: &TestProgram, arguments: &[&str], in_namespace: bool, log: &Log) {
-        match binaries::run(program, arguments, in_namespace, PROGRAM_LIMIT, log) {
+    /// Adds a program or a test that has ended, with what it printed to the log.
+    fn add(&mut self, ended: Ended, log: &Log) {
+        let Ended { job, text, took, outcome } = ended;
+        let Job { program, arguments, .. } = job;
+        let heading = format!("=== {} {} ({took:.2?})\n", program.name, arguments.join(" "));
+        // A log that cannot be written changes no result.
+        let _written = log.write(&format!("{heading}{text}\n"));
+        match outcome {
             Ok(score) => {
                 self.passed += score.passed;
                 if !score.failures.is_empty() {
+                    // What libtest shows of the tests that failed begins with this line, and each with why.
+                    let failures = text.find("\nfailures:\n");
+                    log.add_excerpt(failures.map_or(&text, |at| &text[at + 1..]));
                     let names = score.failures.join(", ");
                     self.faults.push(format!("{}: {names} failed", program.name));
                 }
@@ -311,8 +338,14 @@ impl Outcome {
                 }
             }
             Err(fault) => {
-                self.faults.push(fault.to_string());
-                log.add_repeat(format!("cargo xtask test '{}'", program.full_name("")));
+                let (printed, stacks) =
+                    text.split_at(text.find(stacks::HEADING).unwrap_or(text.len()));
+                log.add_excerpt(last_lines(printed));
+                log.add_excerpt(&stacks::short(stacks));
+                let test = arguments.last().filter(|it| !it.starts_with("--"));
+                let name = program.full_name(test.map_or("", |it| it));
+                self.faults.push(format!("{name}: {fault}"));
+                log.add_repeat(format!("cargo xtask test '{name}'"));
             }
         }
     }
@@ -359,13 +392,8 @@ fn namespaces_missing() -> Option<String> {
 
 const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Longer than any program of tests may take, on a slow machine.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
-
-/// Programs whose tests look at what commands print and how they end, and mostly wait for them: two run at a
-/// time.
-const PATIENT_PROGRAMS: &[&str] =
-    &["roce/run", "roce/local", "roce/launchers", "roce-dissect/tshark", "roce-lab/pages"];
+/// Longer than any test, or program of tests of tier 0, may take on a slow machine.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// For each fuzz target.
 const FUZZING_TIME: Duration = Duration::from_secs(15);

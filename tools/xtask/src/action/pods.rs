@@ -138,7 +138,7 @@ code=$?; sleep 0.5; done; exit $code"
 
 /// Compiles the program that takes the seccomp filter of container engines.
 fn compile_container(files: &Path) -> Result<()> {
-    let source = workspace::root().join("tools/roce/tests/run/container.c");
+    let source = workspace::root().join("tools/roce/tests/it/run/container.c");
     let compiled =
         Command::new("cc").arg("-o").arg(files.join("container")).arg(source).status()?;
     if compiled.success() { Ok(()) } else { Err("container.c does not compile".into()) }

@@ -212,7 +212,7 @@ fn prepare_files(released: &Released) -> Result<PathBuf> {
     let folder = workspace::target().join("dist-check");
     fs::create_dir_all(&folder)?;
     fs::copy(&released.deb, folder.join("package.deb"))?;
-    let tests = workspace::root().join("tools/roce/tests/run");
+    let tests = workspace::root().join("tools/roce/tests/it/run");
     fs::copy(tests.join("readings.sh"), folder.join("readings.sh"))?;
     compile(&folder.join("container"), &[tests.join("container.c")], &[])?;
     let programs = workspace::root().join("tests/programs");

@@ -1,0 +1,67 @@
+//! Which tests run beside which.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+use super::process::{Ended, Job};
+
+/// Modules, or tests, that judge time, shares of a processor or rates, or fill both processors themselves: each test
+/// runs alone.
+const ALONE: &[&str] = &[
+    "bench/congestion::",
+    "roce/run::faults::a_device_opened_twenty_times",
+    "roce/send::",
+    "tests/blocking_wait::",
+    "tests/carrier::",
+    "tests/connection_deaths::",
+    "tests/connection_timing::",
+    "tests/contended::",
+    "tests/idle::",
+    "tests/interface::",
+    "tests/interface_changes::",
+    "tests/management_floods::",
+    "tests/neighbours::",
+    "tests/pause::",
+    "tests/posting::",
+    "tests/soak::",
+    "tests/stopped::",
+    "tests/switch::",
+];
+
+/// Other tests of a stage that run at a time: most wait for a timer or a process.
+const AT_A_TIME: usize = 4;
+
+/// Runs all, and passes each to `ended` when it has ended. `folder` is for files of theirs.
+pub(crate) fn run_all(jobs: Vec<(String, Job)>, folder: &Path, mut ended: impl FnMut(Ended)) {
+    let is_alone = |name: &str| ALONE.iter().any(|module| name.starts_with(module));
+    let (alone, beside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(name, _)| is_alone(name));
+    run_beside(beside, AT_A_TIME, folder, &mut ended);
+    run_beside(alone, 1, folder, &mut ended);
+}
+
+fn run_beside(
+    jobs: Vec<(String, Job)>,
+    at_a_time: usize,
+    folder: &Path,
+    ended: &mut impl FnMut(Ended),
+) {
+    let jobs: Mutex<VecDeque<_>> = Mutex::new(jobs.into_iter().map(|(_, job)| job).collect());
+    let (tell, told) = mpsc::channel();
+    thread::scope(|threads| {
+        for number in 0..at_a_time {
+            let (tell, jobs) = (tell.clone(), &jobs);
+            threads.spawn(move || {
+                let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                while let Some(job) = next() {
+                    let output = folder.join(format!("running-{number}.part"));
+                    // The other side waits until all have told.
+                    let _told = tell.send(job.run(output));
+                }
+            });
+        }
+        drop(tell);
+        told.iter().for_each(ended);
+    });
+}
