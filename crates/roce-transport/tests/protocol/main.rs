@@ -20,6 +20,7 @@ mod hostile;
 mod hostile_cnps;
 mod hostile_gap_reports;
 mod hostile_unreliable;
+mod idle;
 mod kept_bytes;
 mod kept_packets;
 mod long;

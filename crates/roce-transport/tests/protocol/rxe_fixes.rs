@@ -8,7 +8,7 @@
 //! | resources of the responder are used after they were freed, when `max_dest_rd_atomic` changes | a change while a READ is answered and repeated | [`the_depth_of_a_responder_changes_while_its_answers_are_kept`] |
 //! | the opcode is used before the ICRC is checked | a packet with another opcode than its ICRC is of | [`an_opcode_means_nothing_until_the_icrc_is_right`]; `Packet<Unverified>` has no way into the endpoint |
 //! | ATOMIC WRITE of other than 8 bytes | payloads of 0, 4 and 16 bytes | `placement::an_atomic_write_of_another_length_or_alignment_is_an_invalid_request_and_stores_nothing` |
-//! | a device is used after its network interface, or its namespace, is gone | the interface is removed while requests are outstanding | `tests/tests/interface.rs` and `interface_changes.rs` |
+//! | a device is used after its network interface, or its namespace, is gone | the interface is removed while requests are outstanding | `tests/tests/it/interface.rs` and `interface_changes.rs` |
 //! | a queue is mapped after it was freed | `mmap` of an offset of a destroyed queue | none: no queue is mapped into a program |
 //! | reference counts fall below zero | an object is destroyed, detached or acknowledged once more | none: objects are counted by `Arc`; acknowledgements wrap (`acks.rs`), and a multicast group that is left twice is refused (`multicast`) |
 //! | a key is refused without an event | a request with a key that opens nothing | `public-fields` in `tests/programs/arguments/fields.c`: IBV_EVENT_QP_ACCESS_ERR |

@@ -1,0 +1,4 @@
+//! Packets with wrong fields, drafts and rewritten captures.
+
+mod drafts;
+mod rewriting;
