@@ -18,7 +18,7 @@ use process::{Ended, Job};
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Run only the tests whose full name (`package/program::test`) contains this, of any tier; if
+    /// Run only the tests whose full name (`package/module::test`) contains this, of any tier; if
     /// it is the full name of one test, that one alone.
     #[arg(conflicts_with = "only")]
     name: Option<String>,
