@@ -132,7 +132,7 @@ fn run_stages(options: &Options) -> Result<()> {
         });
     }
     if wanted("tier 0") {
-        stages.run("tier 0", |log| run_tier_0(&tests, log));
+        stages.run("tier 0", |log| run_tier(&tests, 0, log));
     }
     if wanted("tier 0 documentation examples") {
         stages.run("tier 0 documentation examples", documentation_examples);
@@ -269,38 +269,22 @@ fn passed(what: &str) -> Result<StageResult> {
     Ok(StageResult::Passed(what.to_owned()))
 }
 
-/// Runs each program without its ignored tests.
-fn run_tier_0(all: &[Listed], log: &Log) -> Result<StageResult> {
-    let mut outcome = Outcome::default();
-    let part = log.path().with_extension("part");
-    for (program, _) in all {
-        let (program, arguments) = (program.clone(), Vec::new());
-        let job = Job { program, arguments, in_namespace: false, limit: LIMIT };
-        outcome.add(job.run(part.clone()), log);
-    }
-    outcome.conclude()
-}
-
-/// Runs those of the tests that are of a tier, each in a process of its own: those of tier 0 excepted.
+/// Runs those of the tests that are of a tier: those of tier 0 with the others of their program, each of another
+/// in a process of its own.
 fn run_tier(all: &[Listed], tier: u32, log: &Log) -> Result<StageResult> {
-    let mut jobs = Vec::new();
-    for (program, tests) in with_tier(all, Some(tier)) {
-        let names = tests.iter().map(|test| test.name.clone());
-        if tier == 0 {
-            let arguments = ["--exact".to_owned()].into_iter().chain(names).collect();
-            let name = program.full_name("");
-            jobs.push((name, Job { program, arguments, in_namespace: false, limit: LIMIT }));
-            continue;
-        }
-        jobs.extend(names.map(|test| {
-            let (name, program) = (program.full_name(&test), program.clone());
-            let arguments = ["--exact", "--ignored", &test].map(str::to_owned).to_vec();
-            (name, Job { program, arguments, in_namespace: true, limit: LIMIT })
-        }));
-    }
     if tier > 0 {
         // Once, and not by each test that needs it.
         log.run(&mut workspace::build_for_tests())?;
+    }
+    let mut jobs = Vec::new();
+    for (program, tests) in with_tier(all, Some(tier)) {
+        let names: Vec<String> = tests.into_iter().map(|test| test.name).collect();
+        let at_once = if tier == 0 { names.len() } else { 1 };
+        jobs.extend(names.chunks(at_once).map(|tests| Job {
+            program: program.clone(),
+            tests: tests.to_vec(),
+            tier,
+        }));
     }
     let mut outcome = Outcome::default();
     let folder = log.path().parent().ok_or("a log without a folder")?;
@@ -319,8 +303,8 @@ impl Outcome {
     /// Adds a program or a test that has ended, with what it printed to the log.
     fn add(&mut self, ended: Ended, log: &Log) {
         let Ended { job, text, took, outcome } = ended;
-        let Job { program, arguments, .. } = job;
-        let heading = format!("=== {} {} ({took:.2?})\n", program.name, arguments.join(" "));
+        let (program, name) = (&job.program, job.full_name());
+        let heading = format!("=== {name} ({took:.2?})\n");
         // A log that cannot be written changes no result.
         let _written = log.write(&format!("{heading}{text}\n"));
         match outcome {
@@ -342,8 +326,6 @@ impl Outcome {
                     text.split_at(text.find(stacks::HEADING).unwrap_or(text.len()));
                 log.add_excerpt(last_lines(printed));
                 log.add_excerpt(&stacks::short(stacks));
-                let test = arguments.last().filter(|it| !it.starts_with("--"));
-                let name = program.full_name(test.map_or("", |it| it));
                 self.faults.push(format!("{name}: {fault}"));
                 log.add_repeat(format!("cargo xtask test '{name}'"));
             }
@@ -391,9 +373,6 @@ fn namespaces_missing() -> Option<String> {
 }
 
 const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
-
-/// Longer than any test, or program of tests of tier 0, may take on a slow machine.
-const LIMIT: Duration = Duration::from_secs(600);
 
 /// For each fuzz target.
 const FUZZING_TIME: Duration = Duration::from_secs(15);

@@ -34,20 +34,18 @@ const ALONE: &[&str] = &[
 const AT_A_TIME: usize = 4;
 
 /// Runs all, and passes each to `ended` when it has ended. `folder` is for files of theirs.
-pub(crate) fn run_all(jobs: Vec<(String, Job)>, folder: &Path, mut ended: impl FnMut(Ended)) {
-    let is_alone = |name: &str| ALONE.iter().any(|module| name.starts_with(module));
-    let (alone, beside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(name, _)| is_alone(name));
+///
+/// A program of tier 0 has a thread for each processor, and so runs alone, too.
+pub(crate) fn run_all(jobs: Vec<Job>, folder: &Path, mut ended: impl FnMut(Ended)) {
+    let is_named = |name: &str| ALONE.iter().any(|module| name.starts_with(module));
+    let is_alone = |job: &Job| job.tier == 0 || is_named(&job.full_name());
+    let (alone, beside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_alone);
     run_beside(beside, AT_A_TIME, folder, &mut ended);
     run_beside(alone, 1, folder, &mut ended);
 }
 
-fn run_beside(
-    jobs: Vec<(String, Job)>,
-    at_a_time: usize,
-    folder: &Path,
-    ended: &mut impl FnMut(Ended),
-) {
-    let jobs: Mutex<VecDeque<_>> = Mutex::new(jobs.into_iter().map(|(_, job)| job).collect());
+fn run_beside(jobs: Vec<Job>, at_a_time: usize, folder: &Path, ended: &mut impl FnMut(Ended)) {
+    let jobs = Mutex::new(VecDeque::from(jobs));
     let (tell, told) = mpsc::channel();
     thread::scope(|threads| {
         for number in 0..at_a_time {
