@@ -1,7 +1,11 @@
 //! Two contexts of one interface in one process, as two libraries of a program open them.
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use roce_io::interface_index;
+use roce_netns::Host;
 use roce_test_macros::tier1;
-use roce_tests::fixtures::{Cable, TestDevice, connect, every_right};
+use roce_tests::fixtures::{Cable, TestDevice, connect, device_config, every_right};
 use roce_tests::ip::{ip, wait_until};
 use roce_verbs::{
     AsyncEvent, CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, EventSource,
@@ -85,4 +89,31 @@ fn a_queue_is_resized_down_to_what_it_holds_and_polled_without_a_list() {
     assert_eq!(left.cq.poll_with(2, |it| ids.push(it.wr_id)), 2);
     assert_eq!(left.cq.poll_with(9, |it| ids.push(it.wr_id)), 1);
     assert_eq!(ids, [0, 1, 2]);
+}
+
+/// Runs work in a host without `/proc`.
+fn without_proc<T: Send>(host: &Host, work: impl FnOnce() -> T + Send) -> T {
+    host.run(|| {
+        unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+            .expect("private mounts");
+        mount(Some("none"), "/proc", Some("tmpfs"), MsFlags::empty(), none).expect("a mount");
+        assert!(!std::path::Path::new("/proc/self").exists());
+        work()
+    })
+}
+
+#[tier1]
+fn interfaces_of_one_number_in_two_hosts_are_two_devices_without_proc() {
+    let cable = Cable::with_mtu(1500);
+    let number = |host: &Host| host.run(|| interface_index("eth0")).unwrap();
+    assert_eq!(number(&cable.left), number(&cable.right));
+    let open = || Device::open("eth0", device_config()).expect("the device opens");
+    let left = without_proc(&cable.left, open);
+    let right = without_proc(&cable.right, open);
+    let addresses = |device: &Device| -> Vec<_> {
+        device.gid_table().unwrap().into_iter().map(|row| row.gid).collect()
+    };
+    assert_ne!(addresses(&left), addresses(&right));
 }
