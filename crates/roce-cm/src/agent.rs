@@ -469,6 +469,12 @@ impl Agent {
         self.tables.connections.get(&id).is_some_and(|it| it.state == State::DreqSent)
     }
 
+    /// Returns true while datagrams wait to be taken, or requests for answers to others: what a process that
+    /// ends has not told yet.
+    pub fn has_unsent(&self) -> bool {
+        self.tables.outputs.has_transmit() || self.tables.request_windows.waiting() > 0
+    }
+
     /// Returns the attributes for INIT of the connection's queue pair.
     ///
     /// # Errors

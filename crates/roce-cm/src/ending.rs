@@ -248,6 +248,8 @@ fn take_back_rep(tables: &mut Tables, now: Duration, id: CommunicationId, rej: B
     it.is_taken_back = true;
     let dreq = messages::dreq(id, it, transaction);
     tables.note_change(id);
+    // The peer that has the REJ may use its queue pair again before the DREQ leaves.
+    tables.release_queue_pair(id);
     tables.repeat_until_answered(now, id, dreq);
 }
 

@@ -50,9 +50,15 @@ const RECORDED: [State; 7] = [
 impl ConnectionRecord {
     /// Returns the record of a connection; `None` if that has ended.
     pub(crate) fn of(id: CommunicationId, connection: &Connection) -> Option<Self> {
-        RECORDED.contains(&connection.state).then_some(Self {
+        // What waits behind other requests to the peer is lost with the process.
+        let has_left = connection.resend.as_ref().is_none_or(|resend| resend.has_left);
+        let state = match connection.state {
+            State::DreqSent if !has_left => State::Established,
+            state => state,
+        };
+        RECORDED.contains(&state).then_some(Self {
             id,
-            state: connection.state,
+            state,
             addresses: connection.addresses,
             traffic_class: connection.traffic_class,
             transaction: connection.transaction,

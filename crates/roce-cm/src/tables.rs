@@ -302,9 +302,12 @@ impl Tables {
                 }
                 (None, None) => return,
             };
-        resend.has_left = true;
+        let is_first = !std::mem::replace(&mut resend.has_left, true);
         self.outputs.send(addresses, traffic_class, datagram.clone());
         self.resends.set(id, now + resend.every);
+        if is_first {
+            self.note_change(id);
+        }
     }
 
     /// Stops repeating the last message.
@@ -349,16 +352,23 @@ impl Tables {
         let Some(it) = self.connections.get_mut(&id) else { return };
         it.sent = None;
         it.state = State::Timewait;
-        if let (Some(remote), Some(qpn)) = (it.remote, it.remote_qpn) {
-            self.remote_names.remove_queue_pair(it.addresses.remote, remote.ca_guid, qpn, id);
-        }
-        self.timewaits.set(id, now + it.timewait());
+        let timewait = it.timewait();
+        self.release_queue_pair(id);
+        self.timewaits.set(id, now + timewait);
         self.note_change(id);
         if self.timewaits.len() > MAX_TIMEWAITS
             && let Some(first) = self.timewaits.pop_first()
         {
             self.outputs.counters.timewait_dropped += 1;
             self.leave_timewait(now, first);
+        }
+    }
+
+    /// Lets the peer connect its queue pair again.
+    pub(crate) fn release_queue_pair(&mut self, id: CommunicationId) {
+        let Some(it) = self.connections.get(&id) else { return };
+        if let (Some(remote), Some(qpn)) = (it.remote, it.remote_qpn) {
+            self.remote_names.remove_queue_pair(it.addresses.remote, remote.ca_guid, qpn, id);
         }
     }
 

@@ -28,7 +28,9 @@ pub use doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted,
 pub use driver_thread::{
     Decision, DriverThreadPolicy, INLINE_RECENT, MAX_RECHECK, MIN_RECHECK, Situation,
 };
-pub use driving::{BACKLOG_RETRY, LOCK_HOLDER_SLEEP, MAX_BLOCK, MAX_EXIT_WAIT, MAX_FLUSH};
+pub use driving::{
+    BACKLOG_RETRY, LOCK_HOLDER_SLEEP, MAX_BLOCK, MAX_EXIT_WAIT, MAX_FLUSH, MAX_TELLING,
+};
 pub use quick_poll::QuickPoll;
 pub use round_policy::Cause;
 pub(crate) use round_policy::{Arrivals, Holds, RoundPolicy};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_engine::GidEntry;
+use roce_engine::policy::MAX_TELLING;
 use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interface_index, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, PdHandle};
@@ -473,8 +474,9 @@ fn stop_all(limit: Duration) {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     };
+    let told = Instant::now() + limit.min(MAX_TELLING);
     for driver in drivers {
-        driver.end_connections(deadline);
+        driver.end_connections(told);
         driver.flush_held(deadline);
         driver.end_threads(deadline);
         driver.publish_counters(deadline);

@@ -1,16 +1,31 @@
-//! Connects by connection management and leaves the connection to the end of the process.
+//! Connects by connection management and leaves the connections to the end of the process.
 //!
-//! `roce-test-connect-and-exit ADDRESS:PORT` ends by `exit`, without dropping anything.
+//! `roce-test-connect-and-exit ADDRESS:PORT COUNT` makes so many connections, one after the other, and ends by
+//! `exit`, without dropping anything.
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use roce_tests::fixtures::device_config;
-use roce_verbs::cm::{ConnectionParameters, EventChannel, EventKind, PortSpace};
+use roce_verbs::QueuePair;
+use roce_verbs::cm::{ConnectionParameters, EventChannel, EventKind, Id, PortSpace};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).ok_or("no address")?.parse()?;
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().ok_or("no address")?.parse()?;
+    let count: usize = arguments.next().ok_or("no count")?.parse()?;
     let channel = EventChannel::new(device_config())?;
+    let made: Result<Vec<_>, _> = (0..count).map(|_| connect(&channel, address)).collect();
+    let _kept = made?;
+    std::process::exit(0)
+}
+
+/// Makes a connection.
+fn connect(
+    channel: &EventChannel,
+    address: SocketAddr,
+) -> Result<(Id, Option<QueuePair>), Box<dyn Error>> {
     let id = channel.create_id(PortSpace::TCP, 0)?;
     id.resolve_addr(None, address, Duration::from_secs(4))?;
     let mut queue_pair = None;
@@ -29,10 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             EventKind::ConnectResponse(_) => {
                 id.ready_queue_pair(queue_pair.as_ref().ok_or("no queue pair")?)?;
                 id.establish()?;
-                break;
+                return Ok((id, queue_pair));
             }
             other => return Err(format!("{other:?}").into()),
         }
     }
-    std::process::exit(0)
 }

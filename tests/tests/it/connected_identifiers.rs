@@ -346,24 +346,33 @@ fn identifiers_of_active_sides_cost_no_descriptors() {
     drop(first);
 }
 
+/// There are more of them than one round sends, or than may wait for answers of one peer at a time.
 #[tier1]
-fn the_end_of_a_process_by_exit_ends_its_connections() {
+fn the_end_of_a_process_by_exit_ends_all_its_connections() {
+    const COUNT: usize = 200;
     let cable = Cable::with_mtu(1500);
     let server = End::on(&cable.right);
     let _listener = server.listen(PortSpace::TCP, "0.0.0.0");
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-connect-and-exit"));
-    command.arg("10.1.0.2:7174");
+    command.args(["10.1.0.2:7174", &COUNT.to_string()]);
     let mut child = cable.left.spawn(command).unwrap();
-    let (passive, _) = server.request();
-    let there = Side::of(&passive);
-    passive.ready_queue_pair(&there.qp).unwrap();
-    passive.accept(&there.parameters()).unwrap();
-    assert!(matches!(server.event().kind, EventKind::Established(_)));
+    let accepted: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let (passive, _) = server.request();
+            let there = Side::of(&passive);
+            passive.ready_queue_pair(&there.qp).unwrap();
+            passive.accept(&there.parameters()).unwrap();
+            assert!(matches!(server.event().kind, EventKind::Established(_)));
+            (passive, there)
+        })
+        .collect();
     let begun = Instant::now();
-    assert_eq!(server.event().kind, EventKind::Disconnected);
+    for told in 0..COUNT {
+        assert_eq!(server.event().kind, EventKind::Disconnected, "after {told}");
+    }
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(child.wait().unwrap().success());
-    passive.disconnect().unwrap();
+    accepted.iter().for_each(|(passive, _)| passive.disconnect().unwrap());
 }
 
 #[tier1]

@@ -7,6 +7,7 @@ use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, Drep, Rej, R
 
 use crate::connection::State;
 use crate::duplicates::RemoteKey;
+use crate::limits::{MAX_REQUESTS_IN_FLIGHT, REQUEST_FLIGHT_TIME};
 use crate::{
     Agent, AgentConfig, AgentUsage, Change, ConnectParameters, ConnectionAddresses,
     ConnectionRecord, DatagramAddresses, Disposition, RECORD_LEN,
@@ -122,6 +123,30 @@ fn a_dreq_is_repeated_every_quarter_of_a_second_until_its_answer_and_a_rej_when_
         agent.end_orphan(NOW, &record(State::RepReceived));
         assert!(matches!(sent(&mut agent)[..], [CmMessage::Rej(_)]));
     }
+}
+
+#[test]
+fn a_dreq_that_waits_behind_others_is_recorded_when_it_leaves() {
+    let mut agent = agent();
+    for number in 0..=MAX_REQUESTS_IN_FLIGHT as u32 {
+        let id = CommunicationId(BLOCK | number);
+        let remote = RemoteKey { ca_guid: 1, id: CommunicationId(number) };
+        let established = record(State::Established);
+        agent.end_orphan(NOW, &ConnectionRecord { id, remote: Some(remote), ..established });
+    }
+    let recorded = |agent: &mut Agent| -> Vec<bool> {
+        let changes = std::iter::from_fn(|| agent.poll_change());
+        changes.map(|change| change.record.unwrap().is_disconnecting()).collect()
+    };
+    let first = recorded(&mut agent);
+    assert_eq!(first.iter().filter(|is_told| **is_told).count(), MAX_REQUESTS_IN_FLIGHT);
+    assert_eq!(first.len(), MAX_REQUESTS_IN_FLIGHT + 1);
+    assert_eq!(sent(&mut agent).len(), MAX_REQUESTS_IN_FLIGHT);
+    assert!(agent.has_unsent());
+    agent.handle_timeout(NOW + REQUEST_FLIGHT_TIME);
+    assert_eq!(recorded(&mut agent), [true]);
+    assert_eq!(sent(&mut agent).len(), 1);
+    assert!(!agent.has_unsent());
 }
 
 #[test]

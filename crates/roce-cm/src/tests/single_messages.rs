@@ -444,6 +444,20 @@ fn what_the_peer_has_not_answered_can_be_taken_back() {
 }
 
 #[test]
+fn the_queue_pair_of_a_response_that_was_taken_back_may_connect_again_at_once() {
+    let mut agent = agent();
+    let id = requested(&mut agent, req());
+    agent.accept(NOW, id, &AcceptParameters::new(qpn(1))).unwrap();
+    agent.destroy(NOW, id).unwrap();
+    sent(&mut agent);
+    // The peer has the REJ, and not yet the DREQ behind it.
+    let again = Req { local_id: CommunicationId(PEER.0 + 1), ..req() };
+    let new = requested(&mut agent, again);
+    assert_eq!(sent(&mut agent), []);
+    assert_ne!(new, id);
+}
+
+#[test]
 fn calls_that_the_state_does_not_allow_are_refused_without_effect() {
     let mut agent = agent();
     let id = connecting(&mut agent);

@@ -271,6 +271,10 @@ impl Management {
         });
     }
 
+    pub(super) fn has_unsent(&self) -> bool {
+        self.waiting > 0 || !self.frames.is_empty() || self.agent.has_unsent()
+    }
+
     /// Sends the datagrams that the agent hands out, as far as there is room.
     pub(super) fn transmit<O: Observer>(&mut self, parts: &mut ManagementParts<'_, O>) {
         for _ in 0..TRANSMIT_BUDGET {

@@ -45,6 +45,11 @@ impl<C: Consumer> Engine<C> {
         Some(Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// Returns true while datagrams of connection management wait: for a path, for room, or for answers to others.
+    pub fn has_unsent_management(&self) -> bool {
+        self.management.as_ref().is_some_and(|it| it.has_unsent())
+    }
+
     /// Brings the path that was [asked for](ManagementPort::resolve), or `None` if there is none,
     /// and sends what waits for it. The engine is the path's user until it gives a path back: what
     /// this returns, if anything, is one that it does not use any more.

@@ -11,5 +11,7 @@ pub const MAX_BLOCK: Duration = Duration::from_micros(500);
 /// Sleep of a polling thread while another holds the engine's lock. With the timer slack of the
 /// kernel it takes some 100 µs.
 pub const LOCK_HOLDER_SLEEP: Duration = Duration::from_micros(50);
+/// Longest time for which `exit` tells peers that their connections have ended.
+pub const MAX_TELLING: Duration = Duration::from_millis(400);
 /// Longest time that `exit` waits for locks that other threads hold, for interfaces and threads.
 pub const MAX_EXIT_WAIT: Duration = Duration::from_millis(500);

@@ -131,13 +131,23 @@ impl Driver {
         Ok(self.first().with_agent(|agent, now| work(agent, &mut lock(&router), now)))
     }
 
-    /// Ends all connections that connection management has made, for the end of the process. Waits
-    /// at most until `deadline` for the lock.
+    /// Ends all connections that connection management has made, for the end of the process, and drives the
+    /// device until their peers are told. Waits at most until `deadline` for that and for the lock.
     pub(crate) fn end_connections(&self, deadline: std::time::Instant) {
         let shard = self.first();
+        let mut has_begun = false;
         while shard.generation.is_current() {
+            // Between two rounds: other threads may drive the device, too.
             if let Some(mut engine) = shard.engine.try_lock_engine() {
-                return shard.end_connections(&mut engine);
+                if !has_begun {
+                    has_begun = true;
+                    shard.end_connections(&mut engine);
+                } else {
+                    engine.run(shard.now(), Cause::Call, None);
+                }
+                if !engine.has_unsent_management() {
+                    return;
+                }
             }
             if std::time::Instant::now() >= deadline {
                 return;
