@@ -184,7 +184,10 @@ static void migration(void)
 	}
 	CHECK_EQ(COMMAND(to, RDMA_USER_CM_CMD_MIGRATE_ID, migrate, 4), 8 + sizeof migrate);
 	CHECK_EQ(response.events_reported, 1);
-	CHECK_MINUS_ONE(COMMAND(to, RDMA_USER_CM_CMD_MIGRATE_ID, migrate, 4), ENOENT);
+	/* librdmacm sends commands to the old channel until it knows that the call has returned; the kernel has
+	 * ENOENT for them, and the program loses its requests. */
+	CHECK_EQ(COMMAND(to, RDMA_USER_CM_CMD_MIGRATE_ID, migrate, 4), 8 + sizeof migrate);
+	CHECK_EQ(response.events_reported, 1);
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(readiness(from), POLLIN);
 		CHECK_EQ(readiness(to), POLLIN);

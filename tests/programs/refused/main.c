@@ -9,12 +9,14 @@
  *   without-files ADDRESS          connects where no file may have any length
  *   taken-back ADDRESS             looks at the channel of a listener whose peer takes its requests back
  *   moved ADDRESS                  moves a listener with a request to another channel
+ *   moved-beside ADDRESS           moves one with requests to a channel on which a thread sleeps
  *   listen                         prints how long a listener on the any address took to begin, in
  *                                  milliseconds, how much of that was time of processors, and by how many KiB
  *                                  the process has grown
  */
 #include <arpa/inet.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -25,7 +27,7 @@
 
 #include "check.h"
 
-enum { LISTENING_PORT = 7001, FIRST_CLOSED_PORT = 20000, MAX_COUNT = 100000 };
+enum { LISTENING_PORT = 7001, FIRST_CLOSED_PORT = 20000, MAX_COUNT = 100000, MOVED_REQUESTS = 8 };
 
 enum mode { POLL, EPOLL, BLOCK };
 
@@ -180,6 +182,55 @@ static void move_listener(const char *address)
 	CHECK_EQ(becomes_readable(other->fd, 10000), 1);
 	expect(other, POLL, -1, RDMA_CM_EVENT_ESTABLISHED);
 	CHECK_EQ(becomes_readable(passive->fd, 0), 0);
+}
+
+static void *accept_all(void *argument)
+{
+	struct rdma_event_channel *channel = argument;
+	for (int connected = 0; connected < MOVED_REQUESTS;) {
+		struct rdma_conn_param accepted = {0};
+		struct ibv_qp_init_attr attributes = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+		struct rdma_cm_event *event;
+		CHECK_EQ(rdma_get_cm_event(channel, &event), 0);
+		struct rdma_cm_id *id = event->id;
+		enum rdma_cm_event_type type = event->event;
+		CHECK_EQ(rdma_ack_cm_event(event), 0);
+		if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			CHECK_EQ(rdma_create_qp(id, NULL, &attributes), 0);
+			CHECK_EQ(rdma_accept(id, &accepted), 0);
+		} else {
+			CHECK_EQ(type, RDMA_CM_EVENT_ESTABLISHED);
+			connected++;
+		}
+	}
+	return NULL;
+}
+
+/* Moves a listener with requests to a channel on which another thread sleeps: that thread has an event while
+ * rdma_migrate_id still runs. */
+static void move_beside_waiter(const char *address)
+{
+	struct rdma_event_channel *from = rdma_create_event_channel();
+	struct rdma_event_channel *to = rdma_create_event_channel();
+	struct rdma_event_channel *asking = rdma_create_event_channel();
+	struct pollfd waiting = {.fd = from->fd, .events = POLLIN};
+	pthread_t thread;
+	CHECK(from && to && asking);
+	limit_time(30);
+	struct rdma_cm_id *listener = listen_on(from, address, LISTENING_PORT);
+	for (int i = 0; i < MOVED_REQUESTS; i++) {
+		struct rdma_cm_id *id =
+			prepare(asking, BLOCK, -1, address, LISTENING_PORT, RDMA_PS_TCP);
+		CHECK_EQ(rdma_connect(id, (struct rdma_conn_param *)&parameters), 0);
+	}
+	CHECK_EQ(poll(&waiting, 1, 20000), 1);
+	CHECK_EQ(pthread_create(&thread, NULL, accept_all, to), 0);
+	/* Most often it sleeps by then. */
+	usleep(100000);
+	CHECK_EQ(rdma_migrate_id(listener, to), 0);
+	for (int i = 0; i < MOVED_REQUESTS; i++)
+		expect(asking, BLOCK, -1, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 static int bind_to(struct rdma_event_channel *channel, const char *text, int port)
@@ -452,6 +503,8 @@ int main(int argc, char **argv)
 		connect_without_files(argv[2]);
 	} else if (argc == 3 && !strcmp(argv[1], "moved")) {
 		move_listener(argv[2]);
+	} else if (argc == 3 && !strcmp(argv[1], "moved-beside")) {
+		move_beside_waiter(argv[2]);
 	} else if (argc == 2 && !strcmp(argv[1], "listen")) {
 		struct rdma_event_channel *channel = rdma_create_event_channel();
 		CHECK(channel);

@@ -103,6 +103,13 @@ fn events_of_a_connection_come_where_the_listener_was_when_its_request_was_fetch
 }
 
 #[tier1("librdmacm-dev")]
+fn requests_of_a_listener_that_moves_to_a_channel_where_a_thread_sleeps_are_all_accepted() {
+    let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    assert!(numbers(&program, &cable.left, &["moved-beside", "10.1.0.1"]).is_empty());
+}
+
+#[tier1("librdmacm-dev")]
 fn connections_are_made_where_no_file_may_have_any_length() {
     let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
     let cable = Cable::with_mtu(1500);

@@ -251,6 +251,9 @@ fn migrate(process: &Process, to: &Channel, number: u32, fd: c_int) -> Result<u3
         let mut state = process.state();
         let identifier = state.ids.find_mut(number, from.cookie)?;
         identifier.id.migrate(&to.events);
+        if identifier.channel != to.cookie {
+            identifier.moved_from = Some(identifier.channel);
+        }
         identifier.channel = to.cookie;
         for event in from.take_raised_for(number) {
             to.raise(event);

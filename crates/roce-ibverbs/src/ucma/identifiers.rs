@@ -17,10 +17,19 @@ pub(super) struct Identifier {
     pub(super) uid: u64,
     /// Cookie of its channel.
     pub(super) channel: u64,
+    /// That of the channel that it, or the listener of its request, was moved from: until `rdma_migrate_id` has
+    /// returned, librdmacm sends the commands of a thread that has an event of the new channel to the old one.
+    pub(super) moved_from: Option<u64>,
     /// Events that the program has fetched. Those of requests count on their listener.
     pub(super) reported: u32,
     /// The address of InfiniBand that it was bound to: librdmacm tries whether that is possible.
     pub(super) ib_address: Option<sockaddr_ib>,
+}
+
+impl Identifier {
+    fn is_found_on(&self, channel: u64) -> bool {
+        self.channel == channel || self.moved_from == Some(channel)
+    }
 }
 
 /// The identifiers of a process by number. Numbers are dense, and used again.
@@ -42,24 +51,25 @@ impl Identifiers {
         }
         // Events lead back to the number; 0 is an identifier that has none yet.
         id.set_context(number as u64 + 1);
-        let new = Identifier { id, uid, channel, reported: 0, ib_address: None };
+        let moved_from = None;
+        let new = Identifier { id, uid, channel, moved_from, reported: 0, ib_address: None };
         *self.places.get_mut(number)? = Some(new);
         Some(number as u32)
     }
 
-    /// Returns an identifier of a channel.
+    /// Returns an identifier of a channel, or of one that it was moved from.
     ///
     /// # Errors
     /// `ENOENT`.
     pub(super) fn find(&self, number: u32, channel: u64) -> Result<&Identifier, c_int> {
         let place = self.places.get(number as usize).and_then(Option::as_ref);
-        place.filter(|identifier| identifier.channel == channel).ok_or(ENOENT)
+        place.filter(|identifier| identifier.is_found_on(channel)).ok_or(ENOENT)
     }
 
     /// As [`find`](Self::find), to be changed.
     pub(super) fn find_mut(&mut self, number: u32, channel: u64) -> Result<&mut Identifier, c_int> {
         let place = self.places.get_mut(number as usize).and_then(Option::as_mut);
-        place.filter(|identifier| identifier.channel == channel).ok_or(ENOENT)
+        place.filter(|identifier| identifier.is_found_on(channel)).ok_or(ENOENT)
     }
 
     /// Returns number and identifier of what an event is for.

@@ -102,7 +102,8 @@ fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdm
         return Some(told);
     };
     // A request: the event carries the listener's `uid`, and the number of a new identifier.
-    let uid = state.ids.of_event(listener).map(|(_, identifier)| identifier.uid);
+    let known = state.ids.of_event(listener).map(|(_, it)| (it.uid, it.moved_from));
+    let (uid, moved_from) = known.unzip();
     let number = uid.and_then(|_| state.ids.add(event.id.clone(), 0, channel.cookie));
     let (Some(uid), Some(number)) = (uid, number) else {
         event.id.destroy();
@@ -110,6 +111,9 @@ fn of_manager(state: &mut State, channel: &Channel, event: &Event) -> Option<rdm
     };
     // Or the channel would be readable for events that it drops: the caller of poll(2) would block here.
     event.id.ignore_events(true);
+    if let Some((_, identifier)) = state.ids.of_event(&event.id) {
+        identifier.moved_from = moved_from.flatten();
+    }
     if let Some((_, identifier)) = state.ids.of_event(listener) {
         identifier.reported += 1;
     }
