@@ -178,7 +178,8 @@ impl Device {
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let name = interface_index(interface)?.map(|index| (namespace, index));
-        if let Some(driver) = name.and_then(|name| open.get(&name)?.upgrade()) {
+        let driver = name.and_then(|name| open.get(&name)?.upgrade());
+        if let Some(driver) = driver.filter(|driver| !driver.is_lost()) {
             if driver.device().config != config {
                 return Err(Error::OpenedDifferently { interface: interface.to_owned() });
             }

@@ -132,7 +132,8 @@ void exit_when_closed(void)
 	}
 }
 
-/* Nothing can tell the thread that would ask the kernel for the path. */
+/* Nothing can tell the thread that would ask the kernel for the path. A device that is opened from now on is a
+ * new one, although the old is still open, as librdmacm leaves it. */
 void path_when_closed(void)
 {
 	struct endpoint endpoint;
@@ -144,6 +145,8 @@ void path_when_closed(void)
 	close_everything();
 	open_own();
 	CHECK(to_rtr(qp, &endpoint, &other, 17) != 0);
+	use_own_device(7);
+	check_own();
 }
 
 /* A process of one thread is one again when it has closed its devices, and may have a user namespace. */

@@ -87,6 +87,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
@@ -337,6 +338,14 @@ impl Driver {
         if common.thread_ended.is_open() {
             let _written = nix::unistd::write(&common.thread_ended, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Returns true if a thread has ended, or can not be woken any more: the program has closed descriptors of
+    /// this device. What is open stays so; what is opened from now on needs another.
+    pub(crate) fn is_lost(&self) -> bool {
+        let threads = self.shards.threads();
+        let has_ended = self.monitor.is_lost() || threads.iter().any(JoinHandle::is_finished);
+        has_ended || !self.open_shards().all(|shard| shard.sleep().can_wake())
     }
 
     /// Finds the next hop of a path and enters the path into the table, with one user. Waits for

@@ -283,6 +283,11 @@ impl Monitor {
         let _done = answer.recv();
     }
 
+    /// Returns true if the thread has ended, or cannot be woken.
+    pub(super) fn is_lost(&self) -> bool {
+        !self.wake.is_open() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Sends a request. If the thread has ended, or sleeps and the program has closed what wakes it, its reply
     /// fails.
     fn send(&self, request: Request) {
