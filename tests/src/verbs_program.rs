@@ -1,11 +1,14 @@
 //! C programs of `tests/programs`, which use libibverbs as programs of others do.
 
 use std::env;
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use roce_netns::Host;
 
@@ -47,21 +50,22 @@ impl VerbsProgram {
     fn compile(folder: &str, shared: &[&str], variant: &str, flags: &[&str]) -> Self {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         let common = programs.join("common");
-        let file = build_folder().join("verbs-programs").join(variant);
-        fs::create_dir_all(file.parent().expect("a folder")).expect("the build can be written");
-        let mut sources = c_files(&programs.join(folder));
+        let mut sources = files_with(&programs.join(folder), "c");
         sources.extend(shared.iter().map(|name| common.join(name)));
-        // Tests that run at once may compile the same program.
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let unfinished = file.with_extension(format!("{}-{number}", std::process::id()));
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-I"]).arg(&common);
-        cc.args(sources).args(flags).arg("-o").arg(&unfinished);
-        let compiled = cc.output().expect("a C compiler");
-        let words = String::from_utf8_lossy(&compiled.stderr).into_owned();
-        assert!(compiled.status.success(), "{folder} does not compile:\n{words}");
-        fs::rename(&unfinished, &file).expect("both are in one folder");
+        let mut read = sources.clone();
+        read.extend(files_with(&programs.join(folder), "h"));
+        read.extend(files_with(&common, "h"));
+        let mut arguments = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-I"]
+            .map(OsString::from)
+            .to_vec();
+        arguments.push(common.into());
+        arguments.extend(sources.into_iter().map(OsString::from));
+        arguments.extend(flags.iter().map(OsString::from));
+        let file = build_folder().join("verbs-programs").join(digest(&arguments)).join(variant);
+        // Each test has a process of its own, and many use the same program.
+        if !is_newer(&file, &read) {
+            compile(&arguments, &file, folder);
+        }
         Self { file }
     }
 
@@ -153,15 +157,48 @@ fn build_folder() -> PathBuf {
     test.ancestors().nth(2).expect("a test in deps").to_owned()
 }
 
-/// Returns the C files of a folder.
-fn c_files(folder: &Path) -> Vec<PathBuf> {
+/// Returns the files of a folder with an extension.
+fn files_with(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder of programs");
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
-        .filter(|file| file.extension().is_some_and(|it| it == "c"))
+        .filter(|file| file.extension().is_some_and(|it| it == extension))
         .collect();
     files.sort();
     files
+}
+
+/// Runs the C compiler.
+fn compile(arguments: &[OsString], file: &Path, folder: &str) {
+    fs::create_dir_all(file.parent().expect("a folder")).expect("the build can be written");
+    // Tests that run at once may compile the same program.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let unfinished = file.with_extension(format!("{}-{number}", std::process::id()));
+    // A source that is changed meanwhile is the newer one.
+    let started = SystemTime::now();
+    let compiled = Command::new("cc").args(arguments).arg("-o").arg(&unfinished).output();
+    let compiled = compiled.expect("a C compiler");
+    let words = String::from_utf8_lossy(&compiled.stderr).into_owned();
+    assert!(compiled.status.success(), "{folder} does not compile:\n{words}");
+    let written = File::options().write(true).open(&unfinished).expect("the program");
+    written.set_modified(started).expect("its time can be set");
+    drop(written);
+    fs::rename(&unfinished, file).expect("both are in one folder");
+}
+
+/// Whether a file is there that is newer than all others.
+fn is_newer(file: &Path, others: &[PathBuf]) -> bool {
+    let changed = |file: &Path| fs::metadata(file).and_then(|metadata| metadata.modified());
+    let Ok(built) = changed(file) else { return false };
+    others.iter().all(|other| changed(other).is_ok_and(|changed| changed < built))
+}
+
+/// Returns a name for programs that are compiled with these arguments.
+fn digest(arguments: &[OsString]) -> String {
+    let mut hasher = DefaultHasher::new();
+    arguments.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 /// Returns the file of the command `roce` as cargo builds it.
