@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use roce_guest::{Architecture, Tool};
 
@@ -49,6 +50,7 @@ pub(crate) const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
 /// # Errors
 /// Otherwise the text has the one line to run, or says that this system has no apt.
 pub(crate) fn install_guest_tools(architecture: Architecture) -> Result<()> {
+    let _one = one_at_a_time();
     let missing = roce_guest::missing_tools(architecture);
     if missing.contains(&Tool::AptGet) || missing.contains(&Tool::AptCache) {
         return Err("this system has no apt, and the guest is made of Debian packages".into());
@@ -238,6 +240,7 @@ pub(crate) fn install_standard_library(target: &str) -> Result<()> {
 /// # Errors
 /// As [`install_guest_tools`].
 pub(crate) fn install_missing(requirements: &[Requirement]) -> Result<()> {
+    let _one = one_at_a_time();
     install(missing_packages(requirements, &env::var_os("PATH").unwrap_or_default()))
 }
 
@@ -266,6 +269,13 @@ impl Need {
             }),
         }
     }
+}
+
+/// Stages that run beside each other install one after the other: apt refuses a second, and what the first
+/// installs the second need not.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    INSTALLING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn install(mut packages: Vec<&str>) -> Result<()> {

@@ -1,13 +1,19 @@
 //! The stages of a run: what passed, failed or was skipped, and how long it took.
 
+mod graph;
+
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::{Result, workspace};
+
+pub(crate) use graph::{Beside, Stage};
 
 /// The result of a stage that did not fail.
 #[derive(Debug)]
@@ -18,24 +24,44 @@ pub(crate) enum StageResult {
     Skipped(String),
 }
 
-/// Runs stages one after the other and keeps the score.
+/// How a stage went.
+#[derive(Debug)]
+enum Outcome {
+    Passed(String),
+    Skipped(String),
+    /// Why, with what the log has to show for it and the commands that repeat it.
+    Failed(String),
+}
+
+/// Runs stages and keeps the score.
 pub(crate) struct Stages {
     started: Instant,
     skips_fail: bool,
     /// Returns the command that runs one stage again.
-    repeat: Box<dyn Fn(&str) -> String>,
+    repeat: Arc<dyn Fn(&str) -> String + Send + Sync>,
     passed: u32,
     failed: Vec<&'static str>,
     skipped: Vec<String>,
+    /// For each stage that has ended: why those that need it cannot run, if they cannot.
+    ended: BTreeMap<&'static str, Option<String>>,
 }
 
 impl Stages {
     /// With `skips_fail`, a stage that is skipped counts as failed. `repeat` returns the command
     /// that runs the stage of a name again.
-    pub(crate) fn new(skips_fail: bool, repeat: impl Fn(&str) -> String + 'static) -> Self {
-        let (failed, skipped) = (Vec::new(), Vec::new());
-        let repeat = Box::new(repeat);
-        Self { started: Instant::now(), skips_fail, repeat, passed: 0, failed, skipped }
+    pub(crate) fn new(
+        skips_fail: bool,
+        repeat: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            started: Instant::now(),
+            skips_fail,
+            repeat: Arc::new(repeat),
+            passed: 0,
+            failed: Vec::new(),
+            skipped: Vec::new(),
+            ended: BTreeMap::new(),
+        }
     }
 
     /// Runs one stage and prints a line on it. What it printed itself is in the log it is given;
@@ -47,31 +73,34 @@ impl Stages {
         stage: impl FnOnce(&Log) -> Result<StageResult>,
     ) {
         let started = Instant::now();
-        let outcome = Log::create(name).and_then(|log| match stage(&log) {
-            Err(error) => {
-                let repeats = log.repeats(|| (self.repeat)(name));
-                Err(format!("{error}\n{}{repeats}", log.explanation()).into())
-            }
-            done => done,
-        });
-        let took = started.elapsed().as_secs_f32();
-        match outcome {
-            Ok(StageResult::Passed(what)) => {
+        let outcome = outcome(&*self.repeat, name, stage);
+        self.add(name, started.elapsed(), outcome);
+    }
+
+    /// Prints a line on a stage that has ended, and counts it.
+    fn add(&mut self, name: &'static str, took: Duration, outcome: Outcome) {
+        let took = took.as_secs_f32();
+        let hindrance = match outcome {
+            Outcome::Passed(what) => {
                 println!("   ok {name} ({took:.1} s){}{what}", separator(&what));
                 self.passed += 1;
+                None
             }
-            Ok(StageResult::Skipped(why)) => {
+            Outcome::Skipped(why) => {
                 println!(" skip {name}: {why}");
                 self.skipped.push(format!("{name} ({why})"));
                 if self.skips_fail {
                     self.failed.push(name);
                 }
+                Some(why)
             }
-            Err(error) => {
-                println!(" FAIL {name} ({took:.1} s): {error}");
+            Outcome::Failed(why) => {
+                println!(" FAIL {name} ({took:.1} s): {why}");
                 self.failed.push(name);
+                Some(format!("{name} failed"))
             }
-        }
+        };
+        self.ended.insert(name, hindrance);
     }
 
     /// Prints the score.
@@ -98,6 +127,26 @@ impl Stages {
             ""
         };
         Err(format!("failed: {}{why}", self.failed.join(", ")).into())
+    }
+}
+
+/// Runs a stage, with a log of its own.
+fn outcome(
+    repeat: &dyn Fn(&str) -> String,
+    name: &str,
+    stage: impl FnOnce(&Log) -> Result<StageResult>,
+) -> Outcome {
+    let log = match Log::create(name) {
+        Ok(log) => log,
+        Err(error) => return Outcome::Failed(error.to_string()),
+    };
+    match stage(&log) {
+        Ok(StageResult::Passed(what)) => Outcome::Passed(what),
+        Ok(StageResult::Skipped(why)) => Outcome::Skipped(why),
+        Err(error) => {
+            let repeats = log.repeats(|| repeat(name));
+            Outcome::Failed(format!("{error}\n{}{repeats}", log.explanation()))
+        }
     }
 }
 

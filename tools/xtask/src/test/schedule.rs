@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use super::process::{Ended, Job};
+use crate::stages::Beside;
 
 /// Modules, or tests, that judge time, shares of a processor or rates, or fill both processors themselves: each test
 /// runs alone.
@@ -36,22 +37,27 @@ const ALONE: &[&str] = &[
     "tests/switch::",
 ];
 
-/// Other tests of a stage that run at a time: most wait for a timer or a process. With four, tests whose bounds are
+/// Other tests of a tier that run at a time: most wait for a timer or a process. With four, tests whose bounds are
 /// seconds failed now and then on two processors.
 const AT_A_TIME: usize = 2;
 
-/// Runs all, and passes each to `ended` when it has ended. `folder` is for files of theirs.
+/// What may run while the tests of a job do.
 ///
 /// A program of tier 0 has a thread for each processor, and so runs alone, too.
-pub(crate) fn run_all(jobs: Vec<Job>, folder: &Path, mut ended: impl FnMut(Ended)) {
-    let is_named = |name: &str| ALONE.iter().any(|module| name.starts_with(module));
-    let is_alone = |job: &Job| job.tier == 0 || is_named(&job.full_name());
-    let (alone, beside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_alone);
-    run_beside(beside, AT_A_TIME, folder, &mut ended);
-    run_beside(alone, 1, folder, &mut ended);
+pub(crate) fn beside(job: &Job) -> Beside {
+    let name = job.full_name();
+    match job.tier == 0 || ALONE.iter().any(|module| name.starts_with(module)) {
+        true => Beside::Nothing,
+        false => Beside::Others,
+    }
 }
 
-fn run_beside(jobs: Vec<Job>, at_a_time: usize, folder: &Path, ended: &mut impl FnMut(Ended)) {
+/// Runs all, and passes each to `ended` when it has ended. `folder` is for files of theirs.
+pub(crate) fn run_all(jobs: Vec<Job>, beside: Beside, folder: &Path, ended: impl FnMut(Ended)) {
+    let at_a_time = match beside {
+        Beside::Nothing => 1,
+        Beside::Others => AT_A_TIME,
+    };
     let jobs = Mutex::new(VecDeque::from(jobs));
     let (tell, told) = mpsc::channel();
     thread::scope(|threads| {
