@@ -1,12 +1,10 @@
 //! All queue pairs of a device, and the interface of the driver.
 
-mod frame_cost;
 mod induced_failure;
 mod management;
 mod management_queue;
 mod multicast;
 mod multicast_groups;
-pub(crate) mod peer_window;
 mod peers;
 mod qpn_hash;
 mod queue_pair;
@@ -18,7 +16,6 @@ mod slot;
 mod suspended_queues;
 pub(crate) mod timer_queue;
 mod transmit;
-mod wait_queue;
 
 pub use induced_failure::WorkQueue;
 pub use management_queue::{MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram};

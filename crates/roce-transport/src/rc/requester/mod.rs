@@ -1,7 +1,6 @@
 //! The requester: sends the requests of a queue pair, and sends again what was lost.
 
 mod ack_request;
-mod frames_in_flight;
 mod loss_allowance;
 mod packets;
 mod reaction;
@@ -16,10 +15,9 @@ use core::ops::Range;
 
 use roce_wire::Psn;
 
-pub(crate) use self::frames_in_flight::FrameFeedback;
-use self::frames_in_flight::FramesInFlight;
 use self::send_limit::SendLimit;
 use crate::context::Context;
+use crate::frames_in_flight::FramesInFlight;
 use crate::qp::context::QpContext;
 use crate::rc::loss_recovery::{Action, LossRecovery};
 use crate::rc::send_state::{SendPosition, SendState, Sent};

@@ -19,9 +19,10 @@ use crate::qp::incoming_message::{IncomingMessage, Placed};
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::received_packet::ReceivedPacket;
 use crate::qp::segmentation::packets_for;
-use crate::rc::reorder_buffer::{Arrival, MAX_AHEAD, ReorderBudget, ReorderBuffer};
+use crate::rc::reorder_buffer::{Arrival, MAX_AHEAD, ReorderBuffer};
 use crate::rc::responder::resources::{Replay, Resource, Resources};
 use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
+use crate::reorder_budget::ReorderBudget;
 use crate::{Completion, CompletionStatus, Instant, Memory, Observer, RequestFault};
 
 /// The receiving half of a queue pair.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::RetransmitCause;
 
 /// The frames that carry a queue pair's requests, by the numbers that the
-/// [`PeerWindow`](crate::endpoint::peer_window::PeerWindow) gave them.
+/// [`PeerWindow`](crate::peer_window::PeerWindow) gave them.
 #[derive(Debug, Default)]
 pub(crate) struct FramesInFlight {
     /// In the order of sending.

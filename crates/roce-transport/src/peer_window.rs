@@ -1,10 +1,14 @@
 //! Limits the frames that all queue pairs together have in flight to one peer.
 
+mod frame_cost;
+mod wait_queue;
+
 use core::time::Duration;
 
-use crate::endpoint::frame_cost::FrameCost;
-use crate::endpoint::wait_queue::WaitQueue;
-use crate::rc::FrameFeedback;
+use self::frame_cost::FrameCost;
+pub(crate) use self::wait_queue::Ticket;
+use self::wait_queue::WaitQueue;
+use crate::frames_in_flight::FrameFeedback;
 use crate::{Instant, PeerWindowConfig};
 
 /// A limit on the frames that all queue pairs together have in flight to one peer.
