@@ -120,46 +120,30 @@
 //! by one of those that manage connections on the interface, if there is one. Any user of the
 //! namespace can take such names: see SECURITY.md.
 
-mod address;
 mod channel;
 mod connection;
-mod connection_file;
-mod error;
 mod event;
-mod event_list;
-mod event_target;
 mod id;
 mod join;
-mod join_name;
 mod listening;
 mod multicast;
 mod opener;
 mod orphans;
 mod parameters;
-mod port_claim;
 mod route;
-mod router;
-mod stray;
-mod timing;
 
+pub use crate::cm_router::{Error, EventNotifier};
+pub use crate::connection_timing::{Timing, TimingError};
 pub use channel::EventChannel;
-pub use error::Error;
 pub use event::{DatagramPeer, Event, EventKind, MulticastGroup, PeerParameters, Unreachable};
-pub use event_list::EventNotifier;
 pub use id::Id;
 pub use multicast::JoinMode;
 pub use orphans::Orphans;
 pub use parameters::ConnectionParameters;
 pub use route::Route;
-pub use timing::{Timing, TimingError};
 
 pub use roce_cm::{
     AgentError, InitAttributes, ReliableRtrAttributes, ReliableRtsAttributes, RtrAttributes,
     RtsAttributes, UDP_Q_KEY,
 };
 pub use roce_wire::management::{CmTimeout, PortSpace, RejectReason, SidrStatus};
-
-pub(crate) use connection_file::{ConnectionFile, Owner};
-pub(crate) use event_target::DeviceNumber;
-pub(crate) use router::Router;
-pub(crate) use stray::Strays;

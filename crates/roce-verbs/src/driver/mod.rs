@@ -22,7 +22,7 @@
 //!
 //! Which queues may be slept on follows from when each was armed, reported and polled, and from
 //! whether the last report found a caller in `wait`
-//! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
+//! ([`QueueState::relies_on_thread`](crate::queue_state::QueueState::relies_on_thread)). What the driver thread
 //! does about it is decided by [`DriverThreadPolicy`](roce_engine::policy::DriverThreadPolicy) and
 //! done in `thread.rs`.
 //!
@@ -103,7 +103,7 @@ pub(crate) use self::shard::Shard;
 pub(crate) use self::shards::EngineOpener;
 use self::shards::Shards;
 pub use self::waiting::SleepSet;
-use crate::cm::Router;
+use crate::cm_router::Router;
 use crate::counter_file;
 use crate::device_state::DeviceState;
 use crate::engine::Engine;

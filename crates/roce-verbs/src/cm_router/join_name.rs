@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 /// What tells the joins of an identifier apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JoinName {
-    pub(super) group: IpAddr,
+pub(crate) struct JoinName {
+    pub(crate) group: IpAddr,
     /// The program's number.
-    pub(super) context: u64,
+    pub(crate) context: u64,
 }

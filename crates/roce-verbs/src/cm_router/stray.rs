@@ -61,7 +61,7 @@ impl Strays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cm::port_claim::PortClaim;
+    use crate::cm_router::port_claim::PortClaim;
     use crate::qpn_allocator::QpnAllocator;
     use roce_io::sockets::Unnamed;
     use roce_wire::management::{Dreq, PortSpace, Req, Rtu};

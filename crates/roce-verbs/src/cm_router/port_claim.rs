@@ -22,7 +22,7 @@ use crate::fork;
 
 /// A port that no other identifier of this network namespace has, as long as this lives.
 #[derive(Debug)]
-pub(super) struct PortClaim {
+pub(crate) struct PortClaim {
     address: SocketAddr,
     space: PortSpace,
     scope: Scope,
@@ -93,7 +93,7 @@ const MAX_TRIED: usize = 256;
 
 impl PortClaim {
     /// Claims a port for an address; port 0 stands for any that is free.
-    pub(super) fn new(
+    pub(crate) fn new(
         space: PortSpace,
         address: SocketAddr,
         is_v6_only: bool,
@@ -120,7 +120,7 @@ impl PortClaim {
     ///
     /// # Errors
     /// [`Error::AddressInUse`] if another process has taken the name; the kernel's.
-    pub(super) fn announce(&mut self, socket: Unnamed) -> Result<(), Error> {
+    pub(crate) fn announce(&mut self, socket: Unnamed) -> Result<(), Error> {
         let address = self.address;
         let bound = socket.bind(&self.scope.name(LISTENERS, self.space, address.port()));
         self.listening = Some(bound.map_err(|(_, error)| match error.kind() {
@@ -131,12 +131,12 @@ impl PortClaim {
     }
 
     /// Shows that no more requests are taken.
-    pub(super) fn withdraw(&mut self) {
+    pub(crate) fn withdraw(&mut self) {
         self.listening = None;
     }
 
     /// Returns address and port.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -182,12 +182,12 @@ enum InUse {
 }
 
 /// Returns a random port for an identifier that listens nowhere.
-pub(super) fn automatic_port() -> u16 {
+pub(crate) fn automatic_port() -> u16 {
     fork::rng().random_range(AUTOMATIC)
 }
 
 /// Returns true if an identifier of this network namespace takes requests to a port of an address.
-pub(super) fn is_listening(
+pub(crate) fn is_listening(
     lookup: &mut NameLookup,
     space: PortSpace,
     port: u16,

@@ -49,27 +49,27 @@ impl Router {
     }
 
     /// Adds a connection or resolution.
-    pub(super) fn add(&mut self, id: CommunicationId, target: &Arc<EventTarget>) {
+    pub(crate) fn add(&mut self, id: CommunicationId, target: &Arc<EventTarget>) {
         self.ids.insert(id, Entry { target: Arc::clone(target), listener: None });
     }
 
     /// Notes that the program has a request.
-    pub(super) fn note_reported(&mut self, id: CommunicationId) {
+    pub(crate) fn note_reported(&mut self, id: CommunicationId) {
         if let Some(entry) = self.ids.get_mut(&id) {
             entry.listener = None;
         }
     }
 
-    pub(super) fn remove(&mut self, id: CommunicationId) {
+    pub(crate) fn remove(&mut self, id: CommunicationId) {
         self.ids.remove(&id);
     }
 
-    pub(super) fn add_listener(&mut self, listener: ListenerHandle, target: &Arc<EventTarget>) {
+    pub(crate) fn add_listener(&mut self, listener: ListenerHandle, target: &Arc<EventTarget>) {
         self.listeners.insert(listener, Arc::clone(target));
     }
 
     /// Removes a listener, and the requests to it that the program does not have.
-    pub(super) fn remove_listener(&mut self, listener: ListenerHandle) {
+    pub(crate) fn remove_listener(&mut self, listener: ListenerHandle) {
         self.listeners.remove(&listener);
         self.ids.retain(|_, entry| entry.listener != Some(listener));
     }

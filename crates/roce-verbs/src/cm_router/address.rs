@@ -9,26 +9,26 @@ use crate::netlink::Netlink;
 
 /// An interface that carries RoCE, and an address of it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) interface: String,
-    pub(super) address: IpAddr,
+pub(crate) struct Place {
+    pub(crate) interface: String,
+    pub(crate) address: IpAddr,
 }
 
 /// The two ends of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Ends {
-    pub(super) local: Place,
-    pub(super) remote: IpAddr,
+pub(crate) struct Ends {
+    pub(crate) local: Place,
+    pub(crate) remote: IpAddr,
 }
 
 /// Returns true for addresses that stand for any of this host's, as rdma_cm takes them: the unspecified
 /// and the loopback address.
-pub(super) fn is_any(address: IpAddr) -> bool {
+pub(crate) fn is_any(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_loopback()
 }
 
 /// Returns the unspecified address of the IP version of another.
-pub(super) const fn any_of(address: IpAddr) -> IpAddr {
+pub(crate) const fn any_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -57,18 +57,18 @@ fn like(interface: &InterfaceInfo, other: IpAddr) -> Option<IpAddr> {
 }
 
 /// Returns the interfaces that have an address.
-pub(super) fn all_with_addresses() -> Result<Vec<String>, Error> {
+pub(crate) fn all_with_addresses() -> Result<Vec<String>, Error> {
     let with_address = candidates()?.into_iter().filter(|it| !it.addresses.is_empty());
     Ok(with_address.map(|it| it.name).collect())
 }
 
 /// Returns all addresses of this host's interfaces.
-pub(super) fn of_this_host() -> Result<Vec<IpAddr>, Error> {
+pub(crate) fn of_this_host() -> Result<Vec<IpAddr>, Error> {
     Ok(interfaces()?.iter().flat_map(addresses).collect())
 }
 
 /// Returns the interface that has an address.
-pub(super) fn place_of(address: SocketAddr) -> Result<Place, Error> {
+pub(crate) fn place_of(address: SocketAddr) -> Result<Place, Error> {
     let scope = scope_of(address);
     let address = address.ip();
     let has_it = |it: &&InterfaceInfo| {
@@ -96,7 +96,7 @@ fn scope_of(address: SocketAddr) -> Option<u32> {
 
 /// Returns the ends of a connection from `source`, or from any address, to `destination`. An
 /// address of this host is reached over its interface, any over the first.
-pub(super) fn ends_to(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Ends, Error> {
+pub(crate) fn ends_to(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Ends, Error> {
     let source = source.filter(|it| !is_any(it.ip()));
     if source.is_some_and(|it| it.is_ipv4() != destination.is_ipv4()) {
         return Err(Error::FamiliesDiffer);

@@ -18,77 +18,77 @@ use crate::work_slots::WorkSlots;
 
 /// The part that the engine fills and the application empties.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(super) handle: CqHandle,
+pub(crate) struct QueueState {
+    pub(crate) handle: CqHandle,
     /// The shards that its completions come from.
     pub(crate) shards: QueueShards,
     /// Written under the lock of the entries.
-    pub(super) capacity: AtomicUsize,
+    pub(crate) capacity: AtomicUsize,
     /// A completion for the full queue takes the place of the oldest one.
-    pub(super) ignores_overrun: AtomicBool,
-    pub(super) entries: Mutex<Entries>,
+    pub(crate) ignores_overrun: AtomicBool,
+    pub(crate) entries: Mutex<Entries>,
     /// Number of entries, read without a lock.
-    pub(super) waiting: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
     /// Written under the lock of the entries, except by a report.
-    pub(super) armed: AtomicU8,
+    pub(crate) armed: AtomicU8,
     /// Number of [`CompletionQueue`]s.
-    pub(super) users: AtomicUsize,
+    pub(crate) users: AtomicUsize,
     /// The queue reports nothing any more: see [`CompletionQueue::end_reports`].
-    pub(super) is_ended: AtomicBool,
+    pub(crate) is_ended: AtomicBool,
     /// The program has been told that the queue has failed.
-    pub(super) has_failed: AtomicBool,
+    pub(crate) has_failed: AtomicBool,
     /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
-    pub(super) event_at: AtomicU64,
+    pub(crate) event_at: AtomicU64,
     /// Time of the last poll that ran a round while the queue was armed. As above.
-    pub(super) polled_at: AtomicU64,
-    pub(super) channel: Option<Arc<reports::Shared>>,
+    pub(crate) polled_at: AtomicU64,
+    pub(crate) channel: Option<Arc<reports::Shared>>,
     /// The asynchronous events of its context.
-    pub(super) events: Arc<EventQueue>,
+    pub(crate) events: Arc<EventQueue>,
     /// Whose work queues have the places of its completions' requests.
     pub(crate) slots: Arc<WorkSlots>,
-    pub(super) this: Weak<Inner>,
+    pub(crate) this: Weak<QueueState>,
 }
 
 /// The completions of a queue.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
-    pub(super) list: VecDeque<Completion>,
+pub(crate) struct Entries {
+    pub(crate) list: VecDeque<Completion>,
     /// There are completions that the program has not been told of: since it fetched the last report,
     /// one was added, or a poll has left some.
-    pub(super) has_news: bool,
+    pub(crate) has_news: bool,
     /// The queue was armed without a report, although it held completions, as the program had just been
     /// told of them all. A poll that leaves some reports those.
-    pub(super) is_report_owed: bool,
+    pub(crate) is_report_owed: bool,
 }
 
 /// A report of a queue, which counts as one of its users.
 #[derive(Debug)]
-pub(crate) struct Report(Arc<Inner>);
+pub(crate) struct Report(Arc<QueueState>);
 
 impl Report {
     /// Notes that the program has fetched the report, and returns its queue, of which the caller is a
     /// user now.
-    pub(super) fn fetch(self) -> Arc<Inner> {
+    pub(crate) fn fetch(self) -> Arc<QueueState> {
         self.0.on_report_fetched();
         self.0
     }
 
     /// Returns the report of a queue that is not destroyed.
-    pub(crate) fn of(queue: &Weak<Inner>) -> Option<Self> {
+    pub(crate) fn of(queue: &Weak<QueueState>) -> Option<Self> {
         queue.upgrade().filter(|queue| queue.may_report() && queue.add_user()).map(Self)
     }
 }
 
 /// Kinds of completions that the queue reports on the channel.
-pub(super) mod armed {
-    pub(in super::super) const NOT: u8 = 0;
-    pub(in super::super) const SOLICITED: u8 = 1;
-    pub(in super::super) const NEXT: u8 = 2;
+pub(crate) mod armed {
+    pub(crate) const NOT: u8 = 0;
+    pub(crate) const SOLICITED: u8 = 1;
+    pub(crate) const NEXT: u8 = 2;
 }
 
-impl Inner {
+impl QueueState {
     /// Makes a queue with this home that reports on `channel`, as the first of its users.
-    pub(super) fn new(
+    pub(crate) fn new(
         this: &Weak<Self>,
         handle: CqHandle,
         home: usize,
@@ -125,18 +125,18 @@ impl Inner {
     ///
     /// # Errors
     /// No memory is left.
-    pub(super) fn reserve(&self, capacity: usize) -> Result<(), TryReserveError> {
+    pub(crate) fn reserve(&self, capacity: usize) -> Result<(), TryReserveError> {
         let mut entries = self.entries();
         let more = capacity.saturating_sub(entries.list.len());
         entries.list.try_reserve_exact(more)
     }
 
     /// Returns its name.
-    pub(super) fn handle(&self) -> CqHandle {
+    pub(crate) fn handle(&self) -> CqHandle {
         self.handle
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, Entries> {
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,7 +260,7 @@ impl Inner {
     /// holds are reported at once is decided here: if the program has been told of all of them and has
     /// not polled since, it arms before it polls, and a report would wake it for nothing. Some programs
     /// take each report for one completion (perftest).
-    pub(super) fn arm(&self, state: u8, now: Instant) {
+    pub(crate) fn arm(&self, state: u8, now: Instant) {
         self.event_at.store(now.as_nanos(), Ordering::Relaxed);
         let mut entries = self.entries();
         // An arming for more is not narrowed by one for less.
@@ -273,13 +273,13 @@ impl Inner {
     }
 
     /// Notes that the program has fetched a report: it knows of the completions in the queue now.
-    pub(super) fn on_report_fetched(&self) {
+    pub(crate) fn on_report_fetched(&self) {
         self.entries().has_news = false;
     }
 
     /// Notes that completions were removed.
     #[inline]
-    pub(super) fn on_removed(&self, entries: &mut Entries) {
+    pub(crate) fn on_removed(&self, entries: &mut Entries) {
         let left = entries.list.len();
         if left == 0 {
             // The next one comes first: memory that was never used stays so.
@@ -293,13 +293,13 @@ impl Inner {
     }
 
     /// Counts another [`CompletionQueue`], unless the last one is gone.
-    pub(super) fn add_user(&self) -> bool {
+    pub(crate) fn add_user(&self) -> bool {
         let more = |users| (users > 0).then_some(users + 1);
         self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     /// Takes a [`CompletionQueue`] off the count; the last one ends the reports. Returns true if it was that.
-    pub(super) fn remove_user(&self) -> bool {
+    pub(crate) fn remove_user(&self) -> bool {
         let is_last = self.users.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {
             self.end_reports();
@@ -315,7 +315,7 @@ impl Inner {
     /// Removes the reports and asynchronous events that were not fetched. None follows:
     /// [`reports::Shared::notify`] and [`EventQueue::push_of`] ask [`may_report`](Self::may_report) under
     /// the locks that this takes afterwards.
-    pub(super) fn end_reports(&self) {
+    pub(crate) fn end_reports(&self) {
         if self.is_ended.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -372,7 +372,7 @@ impl Inner {
     }
 
     #[inline]
-    pub(super) fn pop(&self) -> Option<Completion> {
+    pub(crate) fn pop(&self) -> Option<Completion> {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -386,7 +386,7 @@ impl Inner {
 
     /// Passes at most `max` completions to `each`, oldest first, and returns how many.
     #[inline]
-    pub(super) fn take(&self, max: usize, each: &mut impl FnMut(Completion)) -> usize {
+    pub(crate) fn take(&self, max: usize, each: &mut impl FnMut(Completion)) -> usize {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return 0;
         }

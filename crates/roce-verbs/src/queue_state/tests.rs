@@ -1,20 +1,23 @@
 use std::os::fd::AsFd;
-use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use roce_engine::Pushed;
 use roce_engine::policy::INLINE_RECENT;
-use roce_transport::{AsyncEvent, CompletionOperation, CompletionStatus, Instant};
+use roce_transport::{
+    AsyncEvent, Completion, CompletionOperation, CompletionStatus, CqHandle, Instant,
+};
 
 use super::*;
 use crate::events::EventQueue;
 
-fn queue(handle: u32) -> Inner {
+fn queue(handle: u32) -> QueueState {
     queue_on(handle, None)
 }
 
-fn queue_on(handle: u32, channel: Option<Arc<reports::Shared>>) -> Inner {
+fn queue_on(handle: u32, channel: Option<Arc<reports::Shared>>) -> QueueState {
     let events = Arc::new(EventQueue::new().unwrap());
-    Inner::new(&Weak::new(), CqHandle(handle), 0, 4, channel, events, Arc::default())
+    QueueState::new(&Weak::new(), CqHandle(handle), 0, 4, channel, events, Arc::default())
 }
 
 fn completion(wr_id: u64) -> Completion {
@@ -87,7 +90,7 @@ const fn micros(count: u64) -> Instant {
     Instant::from_nanos(count * 1000)
 }
 
-fn queue_in_arc_on(channel: &Arc<reports::Shared>) -> Arc<Inner> {
+fn queue_in_arc_on(channel: &Arc<reports::Shared>) -> Arc<QueueState> {
     Arc::new_cyclic(|this| {
         let mut queue = queue_on(1, Some(Arc::clone(channel)));
         queue.this = Weak::clone(this);
@@ -95,7 +98,7 @@ fn queue_in_arc_on(channel: &Arc<reports::Shared>) -> Arc<Inner> {
     })
 }
 
-fn queue_in_arc() -> (Arc<Inner>, Arc<reports::Shared>) {
+fn queue_in_arc() -> (Arc<QueueState>, Arc<reports::Shared>) {
     let channel = Arc::new(reports::Shared::new().unwrap());
     (queue_in_arc_on(&channel), channel)
 }

@@ -142,7 +142,7 @@ fn errno_of_device(error: &crate::Error) -> i32 {
 }
 
 /// Returns the error number of an address that was not resolved.
-pub(super) fn errno_of_route(error: &RouteError) -> i32 {
+pub(crate) fn errno_of_route(error: &RouteError) -> i32 {
     match error {
         RouteError::NoRoute { .. } => libc::ENETUNREACH,
         RouteError::NoNeighbour { .. } => libc::ETIMEDOUT,

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use super::inner::{Inner as QueueInner, Report};
+use super::state::{QueueState, Report};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 use crate::event_descriptor::EventDescriptor;
@@ -19,9 +19,9 @@ use crate::shard_set::GrowingShardSet;
 pub(crate) struct Shared {
     /// Counts the events in the list; used with its lock held.
     fd: EventDescriptor,
-    events: Mutex<VecDeque<Weak<QueueInner>>>,
+    events: Mutex<VecDeque<Weak<QueueState>>>,
     /// Wakes tasks; the descriptor is for programs with a loop of their own.
-    pub(super) reported: Notify,
+    pub(crate) reported: Notify,
     /// Callers in `wait`.
     waiters: AtomicUsize,
     /// The last report found a caller in `wait`.
@@ -60,12 +60,12 @@ impl Shared {
         self.queues.load(Ordering::Relaxed) > 1
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<Weak<QueueInner>>> {
+    fn events(&self) -> MutexGuard<'_, VecDeque<Weak<QueueState>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports that a queue has a completion, unless the program has destroyed it; never blocks.
-    pub(crate) fn notify(&self, queue: &QueueInner) {
+    pub(crate) fn notify(&self, queue: &QueueState) {
         {
             let mut events = self.events();
             // With the lock held, as `remove` takes it.
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Removes the reports of a queue that is destroyed.
-    pub(crate) fn remove(&self, queue: &QueueInner) {
+    pub(crate) fn remove(&self, queue: &QueueState) {
         let mut events = self.events();
         events.retain(|it| !ptr::eq(it.as_ptr(), queue));
         self.fd.removed(events.len());
@@ -103,7 +103,7 @@ impl Shared {
         self.waiters.load(Ordering::Relaxed) > 0 || self.is_waited_on.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.events().is_empty()
     }
 

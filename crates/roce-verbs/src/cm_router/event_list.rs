@@ -44,7 +44,7 @@ pub trait EventNotifier: Send + Sync {
 }
 
 /// What shows that events wait.
-pub(super) enum Signal {
+pub(crate) enum Signal {
     /// A semaphore: a descriptor that is readable while events wait.
     Descriptor(Own<EventFd>),
     /// A notifier of the program's.
@@ -52,7 +52,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    pub(super) fn descriptor() -> io::Result<Self> {
+    pub(crate) fn descriptor() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_NONBLOCK;
         Ok(Self::Descriptor(Own::make(|| EventFd::from_value_and_flags(0, flags))?))
     }
@@ -93,13 +93,13 @@ struct Waiting<T> {
 }
 
 impl<T> EventList<T> {
-    pub(super) fn new(signal: Signal) -> Self {
+    pub(crate) fn new(signal: Signal) -> Self {
         let waiting = Mutex::new(Waiting { events: VecDeque::new(), is_closed: false });
         Self { waiting, signal, generation: fork::Generation::current() }
     }
 
     /// Returns true in the process that made it.
-    pub(super) fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.generation.is_current()
     }
 
@@ -108,7 +108,7 @@ impl<T> EventList<T> {
     }
 
     /// Adds an event, unless the channel is gone.
-    pub(super) fn push(&self, event: T) {
+    pub(crate) fn push(&self, event: T) {
         let mut waiting = self.waiting();
         if !waiting.is_closed {
             waiting.events.push_back(event);
@@ -116,7 +116,7 @@ impl<T> EventList<T> {
         }
     }
 
-    pub(super) fn pop(&self) -> Option<T> {
+    pub(crate) fn pop(&self) -> Option<T> {
         // A child after fork may inherit a locked list.
         if !self.is_current() {
             return None;
@@ -127,12 +127,12 @@ impl<T> EventList<T> {
         Some(event)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.is_current() || self.waiting().events.is_empty()
     }
 
     /// Removes the events that `leaves` selects, and returns them in their order.
-    pub(super) fn take(&self, leaves: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(crate) fn take(&self, leaves: impl Fn(&T) -> bool) -> Vec<T> {
         let mut waiting = self.waiting();
         let all = std::mem::take(&mut waiting.events);
         let (taken, stay): (Vec<_>, Vec<_>) = all.into_iter().partition(leaves);
@@ -142,7 +142,7 @@ impl<T> EventList<T> {
     }
 
     /// Removes all events, and takes no more.
-    pub(super) fn close(&self) -> Vec<T> {
+    pub(crate) fn close(&self) -> Vec<T> {
         let mut waiting = self.waiting();
         waiting.is_closed = true;
         let all: Vec<_> = std::mem::take(&mut waiting.events).into();
@@ -151,7 +151,7 @@ impl<T> EventList<T> {
     }
 
     /// Returns the descriptor that is readable while events wait, if it has one.
-    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.signal {
             Signal::Descriptor(fd) => Some(fd.as_fd()),
             Signal::Notifier(_) => None,

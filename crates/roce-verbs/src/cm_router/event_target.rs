@@ -10,7 +10,7 @@ use super::event_list::EventList;
 use super::join_name::JoinName;
 
 /// Returns true for a port space of datagram services.
-pub(super) fn is_of_datagrams(space: PortSpace) -> bool {
+pub(crate) fn is_of_datagrams(space: PortSpace) -> bool {
     matches!(space, PortSpace::UDP | PortSpace::IPOIB)
 }
 
@@ -19,15 +19,15 @@ pub(super) fn is_of_datagrams(space: PortSpace) -> bool {
 #[derive(Debug)]
 pub(crate) struct EventTarget {
     /// Number of the identifier, of which the process has no other.
-    pub(super) number: u64,
-    pub(super) space: PortSpace,
-    pub(super) context: AtomicU64,
+    pub(crate) number: u64,
+    pub(crate) space: PortSpace,
+    pub(crate) context: AtomicU64,
     /// The list of its channel.
     list: Mutex<Arc<EventList<Queued>>>,
     /// Events that the program has got.
-    pub(super) reported: AtomicU32,
+    pub(crate) reported: AtomicU32,
     is_destroyed: AtomicBool,
-    /// Events are lost: see [`Id::ignore_events`](super::Id::ignore_events). Changed with the lock of `list` held.
+    /// Events are lost: see [`Id::ignore_events`](crate::cm::Id::ignore_events). Changed with the lock of `list` held.
     ignores_events: AtomicBool,
     resolution: AtomicU8,
     /// The identifier, once the program has it. Its type is not known here.
@@ -37,10 +37,10 @@ pub(crate) struct EventTarget {
 /// An event that waits.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(super) target: Arc<EventTarget>,
+    pub(crate) target: Arc<EventTarget>,
     /// Listener of a request, of which the program does not have the identifier yet, and its device.
-    pub(super) listener: Option<(Arc<EventTarget>, DeviceNumber)>,
-    pub(super) what: What,
+    pub(crate) listener: Option<(Arc<EventTarget>, DeviceNumber)>,
+    pub(crate) what: What,
 }
 
 /// A number that tells the devices of one identifier apart.
@@ -49,7 +49,7 @@ pub(crate) struct DeviceNumber(pub(crate) usize);
 
 /// What has happened.
 #[derive(Debug)]
-pub(super) enum What {
+pub(crate) enum What {
     AddressResolved,
     /// The number of an error.
     AddressError(i32),
@@ -63,7 +63,7 @@ pub(super) enum What {
 /// The state of the resolution of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Resolution {
+pub(crate) enum Resolution {
     Pending,
     Resolved,
     Failed,
@@ -73,7 +73,7 @@ pub(super) enum Resolution {
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl EventTarget {
-    pub(super) fn new(space: PortSpace, context: u64, list: Arc<EventList<Queued>>) -> Self {
+    pub(crate) fn new(space: PortSpace, context: u64, list: Arc<EventList<Queued>>) -> Self {
         let nothing: Weak<()> = Weak::new();
         Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -89,12 +89,12 @@ impl EventTarget {
     }
 
     /// Returns the list of its channel.
-    pub(super) fn list(&self) -> Arc<EventList<Queued>> {
+    pub(crate) fn list(&self) -> Arc<EventList<Queued>> {
         Arc::clone(&self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Moves to the list of another channel, with the events that wait, also those of requests.
-    pub(super) fn move_to(&self, list: &Arc<EventList<Queued>>) {
+    pub(crate) fn move_to(&self, list: &Arc<EventList<Queued>>) {
         let mut requested = Vec::new();
         {
             let mut own = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ impl EventTarget {
     }
 
     /// Adds an event, unless the identifier was destroyed.
-    pub(super) fn push(self: &Arc<Self>, what: What) {
+    pub(crate) fn push(self: &Arc<Self>, what: What) {
         self.push_queued(Queued { target: Arc::clone(self), listener: None, what });
     }
 
@@ -125,7 +125,7 @@ impl EventTarget {
     }
 
     /// Adds the request of a new identifier, which has the channel of this one. Returns the new one.
-    pub(super) fn push_request(
+    pub(crate) fn push_request(
         self: &Arc<Self>,
         device: DeviceNumber,
         event: roce_cm::Event,
@@ -137,13 +137,13 @@ impl EventTarget {
         target
     }
 
-    pub(super) fn is_destroyed(&self) -> bool {
+    pub(crate) fn is_destroyed(&self) -> bool {
         self.is_destroyed.load(Ordering::Acquire)
     }
 
     /// Ends its events: those that wait are gone, and none follows. Returns false if that was done
     /// before.
-    pub(super) fn destroy(&self) -> bool {
+    pub(crate) fn destroy(&self) -> bool {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_destroyed.swap(true, Ordering::AcqRel) {
             return false;
@@ -158,7 +158,7 @@ impl EventTarget {
     }
 
     /// Loses the events that wait, and those that follow, until `ignores` is false.
-    pub(super) fn ignore_events(&self, ignores: bool) {
+    pub(crate) fn ignore_events(&self, ignores: bool) {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         self.ignores_events.store(ignores, Ordering::Relaxed);
         let lost = if ignores { list.take(|queued| queued.is_of(self)) } else { Vec::new() };
@@ -167,12 +167,12 @@ impl EventTarget {
     }
 
     /// Removes events of this identifier that wait.
-    pub(super) fn take_events(&self, leaves: impl Fn(&What) -> bool) {
+    pub(crate) fn take_events(&self, leaves: impl Fn(&What) -> bool) {
         let taken = self.list().take(|queued| queued.is_of(self) && leaves(&queued.what));
         drop(taken);
     }
 
-    pub(super) fn resolution(&self) -> Resolution {
+    pub(crate) fn resolution(&self) -> Resolution {
         match self.resolution.load(Ordering::Acquire) {
             0 => Resolution::Pending,
             1 => Resolution::Resolved,
@@ -180,16 +180,16 @@ impl EventTarget {
         }
     }
 
-    pub(super) fn set_resolution(&self, resolution: Resolution) {
+    pub(crate) fn set_resolution(&self, resolution: Resolution) {
         self.resolution.store(resolution as u8, Ordering::Release);
     }
 
-    pub(super) fn set_handle(&self, handle: Weak<dyn Any + Send + Sync>) {
+    pub(crate) fn set_handle(&self, handle: Weak<dyn Any + Send + Sync>) {
         *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = handle;
     }
 
     /// Returns the identifier, if the program has it.
-    pub(super) fn handle<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+    pub(crate) fn handle<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone();
         handle.upgrade()?.downcast().ok()
     }
