@@ -7,11 +7,9 @@ pub(crate) mod hello;
 mod lane_messages;
 mod line_stream;
 mod membership;
-mod message;
 pub(crate) mod progress;
 mod server;
 
 pub(crate) use client::BootstrapClient;
 pub(crate) use lane_messages::{LaneEndpoint, LaneOffer, LanePeer};
-pub use message::{Message, MessageError};
 pub use server::BootstrapServer;

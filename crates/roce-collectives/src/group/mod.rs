@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use roce_ring::{Geometry, Side};
 
-use crate::bootstrap::Message;
+use crate::message::Message;
 use roce_verbs::{MemoryRegion, ProtectionDomain};
 
 use crate::bootstrap::BootstrapClient;
@@ -19,8 +19,8 @@ use crate::buffer::{Buffer, RegisteredBytes};
 use crate::config::{GroupConfig, MAX_TIMEOUT};
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::rail::Ring;
 use crate::report::Report;
+use crate::ring::Ring;
 use crate::steps::{Clock, StepRecord, StepRecorder};
 use crate::timeline::{TimelineEvent, TimelineRecorder};
 use failure::abort;
