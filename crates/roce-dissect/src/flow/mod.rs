@@ -7,7 +7,6 @@
 
 mod cnp_rate;
 mod connection;
-mod context;
 mod direction;
 mod ecn_use;
 mod histogram;
@@ -20,7 +19,6 @@ use std::collections::HashMap;
 use roce_wire::{Psn, Service};
 
 pub use self::connection::{Connection, Connections, FlowEnd, RoundTrips};
-pub use self::context::{FlowContext, FlowState};
 pub use self::direction::DirectionCounts;
 pub use self::reaction::Reaction;
 
@@ -28,6 +26,7 @@ use self::connection::Slot;
 use self::direction::{Direction, Key};
 use self::pairing::Pairing;
 use self::requests::Requests;
+use crate::flow_context::{FlowContext, FlowState};
 use crate::tree::is_management;
 use crate::{Finding, Options, RawFrame, Roce, Severity, Timestamp};
 

@@ -9,7 +9,7 @@ mod transport;
 pub(crate) use self::mad::{CmMessage, is_management};
 pub(crate) use self::spec::{Kind, Spec};
 
-use crate::{Dissection, Layer, Other, Packet, PacketKind, RoceVersion};
+use crate::{Layer, Other, Packet, PacketKind, RoceVersion};
 
 /// Returns the name and the fields of every layer that a packet may have.
 pub(crate) fn tables() -> Vec<(&'static str, Vec<Spec>)> {
@@ -43,14 +43,5 @@ impl Packet<'_> {
             PacketKind::Other(_) => outer::ip(self, &link, link.len, &mut layers),
         }
         layers
-    }
-
-    /// Returns summary, layers and findings with their own memory.
-    pub fn dissection(&self) -> Dissection {
-        Dissection {
-            summary: self.summary_line(),
-            layers: self.layers(),
-            findings: self.findings.to_vec(),
-        }
     }
 }
