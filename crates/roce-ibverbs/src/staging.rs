@@ -16,7 +16,7 @@ impl Staging {
     ///
     /// # Safety
     /// The calling thread holds the lock of the queue pair's structure, and `change` does not call this.
-    pub(super) unsafe fn with<T>(&self, change: impl FnOnce(&mut Staged) -> T) -> T {
+    pub(crate) unsafe fn with<T>(&self, change: impl FnOnce(&mut Staged) -> T) -> T {
         // SAFETY: the caller's promise.
         change(unsafe { &mut *self.0.get() })
     }
@@ -25,19 +25,19 @@ impl Staging {
 /// The requests, and what they need.
 
 #[derive(Default)]
-pub(super) struct Staged {
-    pub(super) requests: Vec<SendWr>,
+pub(crate) struct Staged {
+    pub(crate) requests: Vec<SendWr>,
     /// The destinations of datagrams, by the position of the request.
-    pub(super) destinations: Vec<Option<(*mut ibv_ah, u32, u32)>>,
+    pub(crate) destinations: Vec<Option<(*mut ibv_ah, u32, u32)>>,
     /// Memory for long inline data.
-    pub(super) buffers: Vec<InlineData>,
+    pub(crate) buffers: Vec<InlineData>,
     /// The `errno` value of the first call that failed.
-    pub(super) failed: c_int,
+    pub(crate) failed: c_int,
 }
 
 impl Staged {
     /// Removes the requests. Memory is kept for the next ones.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.destinations.clear();
     }

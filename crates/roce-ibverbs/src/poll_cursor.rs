@@ -11,9 +11,9 @@ use roce_verbs::Completion;
 /// the queue from one thread.
 pub(crate) struct Cursor {
     lock: Option<PollLock>,
-    pub(super) completion: Cell<Option<Completion>>,
+    pub(crate) completion: Cell<Option<Completion>>,
     /// Time of the poll: since the clock began, and since 1970, in nanoseconds.
-    pub(super) polled_at: Cell<(u64, u64)>,
+    pub(crate) polled_at: Cell<(u64, u64)>,
 }
 
 impl Cursor {
@@ -25,13 +25,13 @@ impl Cursor {
         }
     }
 
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         if let Some(lock) = &self.lock {
             lock.lock();
         }
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.completion.set(None);
         if let Some(lock) = &self.lock {
             lock.unlock();
