@@ -1,4 +1,4 @@
-//! An assembler for the eBPF instructions that the program needs.
+//! An assembler for the eBPF instructions that the program of AF_XDP sockets needs.
 //!
 //! Encodings are those of RFC 9669, BPF Instruction Set Architecture: a code, a destination and a source
 //! register, an offset and an immediate. Jumps name labels, which [`Assembler::finish`] turns into offsets.
@@ -17,7 +17,7 @@ pub(crate) struct Instruction {
 /// A register. R1 to R5 are arguments of functions, which change them; R0 is the result; R6 to R9 keep their
 /// values; R10 is the end of the stack.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reg {
+pub(crate) enum Reg {
     R0,
     R1,
     R2,
@@ -31,7 +31,7 @@ pub(super) enum Reg {
 
 /// Bytes of an access to memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Size {
+pub(crate) enum Size {
     Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
@@ -39,11 +39,11 @@ pub(super) enum Size {
 
 /// A place in the program.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program in the making.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     code: Vec<Instruction>,
     /// Places of labels, once they are known.
     labels: Vec<Option<usize>>,
@@ -53,100 +53,100 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// Makes a label, whose place [`here`](Self::here) says.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// Puts a label in front of the next instruction.
-    pub(super) fn here(&mut self, label: Label) {
+    pub(crate) fn here(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
     /// `to = from`
-    pub(super) fn copy(&mut self, to: Reg, from: Reg) {
+    pub(crate) fn copy(&mut self, to: Reg, from: Reg) {
         self.push(0xbf, to, from, 0, 0);
     }
 
     /// `to = value`
-    pub(super) fn set(&mut self, to: Reg, value: i32) {
+    pub(crate) fn set(&mut self, to: Reg, value: i32) {
         self.push(0xb7, to, Reg::R0, 0, value);
     }
 
     /// `to += value`
-    pub(super) fn add(&mut self, to: Reg, value: i32) {
+    pub(crate) fn add(&mut self, to: Reg, value: i32) {
         self.push(0x07, to, Reg::R0, 0, value);
     }
 
     /// `to &= value`
-    pub(super) fn and(&mut self, to: Reg, value: i32) {
+    pub(crate) fn and(&mut self, to: Reg, value: i32) {
         self.push(0x57, to, Reg::R0, 0, value);
     }
 
     /// `to >>= bits`
-    pub(super) fn shift_right(&mut self, to: Reg, bits: i32) {
+    pub(crate) fn shift_right(&mut self, to: Reg, bits: i32) {
         self.push(0x77, to, Reg::R0, 0, bits);
     }
 
     /// Turns the low 32 bits from the byte order of the network into that of this machine.
-    pub(super) fn word_from_network(&mut self, to: Reg) {
+    pub(crate) fn word_from_network(&mut self, to: Reg) {
         self.push(0xdc, to, Reg::R0, 0, 32);
     }
 
     /// Loads from memory, with zeros above.
-    pub(super) fn load(&mut self, to: Reg, size: Size, from: Reg, offset: i16) {
+    pub(crate) fn load(&mut self, to: Reg, size: Size, from: Reg, offset: i16) {
         self.push(0x61 | size as u8, to, from, offset, 0);
     }
 
     /// Stores a register.
-    pub(super) fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) {
+    pub(crate) fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) {
         self.push(0x63 | size as u8, to, from, offset, 0);
     }
 
     /// Stores a number.
-    pub(super) fn store_value(&mut self, size: Size, to: Reg, offset: i16, value: i32) {
+    pub(crate) fn store_value(&mut self, size: Size, to: Reg, offset: i16, value: i32) {
         self.push(0x62 | size as u8, to, Reg::R0, offset, value);
     }
 
     /// `to` = the map with this descriptor
-    pub(super) fn map(&mut self, to: Reg, fd: i32) {
+    pub(crate) fn map(&mut self, to: Reg, fd: i32) {
         // The source "register" says what the immediate is; a second instruction has its high half.
         self.push(0x18, to, Reg::R1, 0, fd);
         self.push(0, Reg::R0, Reg::R0, 0, 0);
     }
 
     /// Calls one of the kernel's functions.
-    pub(super) fn call(&mut self, function: i32) {
+    pub(crate) fn call(&mut self, function: i32) {
         self.push(0x85, Reg::R0, Reg::R0, 0, function);
     }
 
     /// Ends with the verdict in R0.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
 
     /// Goes to a label.
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(crate) fn jump(&mut self, to: Label) {
         self.push_jump(0x05, Reg::R0, Reg::R0, 0, to);
     }
 
     /// Goes to a label if the low 32 bits of the register have this value.
-    pub(super) fn jump_if(&mut self, register: Reg, value: u32, to: Label) {
+    pub(crate) fn jump_if(&mut self, register: Reg, value: u32, to: Label) {
         self.push_jump(0x16, register, Reg::R0, value.cast_signed(), to);
     }
 
     /// Goes to a label if the low 32 bits of the register have another value.
-    pub(super) fn jump_unless(&mut self, register: Reg, value: u32, to: Label) {
+    pub(crate) fn jump_unless(&mut self, register: Reg, value: u32, to: Label) {
         self.push_jump(0x56, register, Reg::R0, value.cast_signed(), to);
     }
 
     /// Goes to a label if the register is a null pointer.
-    pub(super) fn jump_if_null(&mut self, register: Reg, to: Label) {
+    pub(crate) fn jump_if_null(&mut self, register: Reg, to: Label) {
         self.push_jump(0x15, register, Reg::R0, 0, to);
     }
 
     /// Goes to a label if a register is greater than another.
-    pub(super) fn jump_if_above(&mut self, register: Reg, other: Reg, to: Label) {
+    pub(crate) fn jump_if_above(&mut self, register: Reg, other: Reg, to: Label) {
         self.push_jump(0x2d, register, other, 0, to);
     }
 
@@ -154,7 +154,7 @@ impl Assembler {
     ///
     /// # Panics
     /// If a label has no place, or is too far away.
-    pub(super) fn finish(mut self) -> Vec<Instruction> {
+    pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, Label(label)) in self.jumps {
             let to = self.labels[label].expect("every label that is used has a place");
             let distance = to as i64 - at as i64 - 1;
