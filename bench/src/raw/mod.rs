@@ -16,13 +16,3 @@ pub mod gso;
 pub mod pingpong;
 mod port;
 mod sys;
-
-use crate::program::Failure;
-
-/// Keeps the calling thread on one processor, counted from 0.
-///
-/// # Errors
-/// There is no such processor, or this process may not use it.
-pub fn pin_to_cpu(cpu: usize) -> Result<(), Failure> {
-    sys::pin_to_cpu(cpu).map_err(Failure::doing(format!("staying on processor {cpu}")))
-}

@@ -13,7 +13,7 @@ mod socket;
 pub(crate) use memory::Memory;
 pub(crate) use prefetch::{prefetch, prefetch_to_write};
 pub(crate) use ring::{Frame, Ring};
-pub(crate) use socket::{Interface, MAX_BATCH, PacketSocket, hold_udp_port, interface, pin_to_cpu};
+pub(crate) use socket::{Interface, MAX_BATCH, PacketSocket, hold_udp_port, interface};
 
 /// Bytes of the virtio header in front of each frame.
 pub(crate) const VIRTIO_LEN: usize = 10;
