@@ -8,13 +8,11 @@
 //! four. Every rxe rank sits in its own guest, since rxe hands what goes to its own address straight
 //! back.
 
-mod cases;
 mod job;
 mod ranks;
 mod table;
 mod world;
 
-pub use cases::cases;
 pub use job::Job;
 pub use ranks::{Ended, Kind, Ranks};
 pub(crate) use table::expect_exact;

@@ -1,11 +1,10 @@
 //! The cases of mixed rings.
 
-use super::job::Job;
-use super::ranks::Kind::{self, Ours, Rxe};
-use super::world::RingWorld;
 use crate::Fault;
+use crate::case::{Case, Run};
 use crate::cases::{ring, ring_faults};
-use crate::matrix::{Case, Run};
+use crate::ring::Kind::{self, Ours, Rxe};
+use crate::ring::{Job, RingWorld};
 
 /// Everything there is to show with rings.
 pub fn cases() -> Vec<Case<RingWorld>> {
