@@ -1,5 +1,5 @@
-//! The layer check: dependencies between crates point to lower levels only, and files of a crate do
-//! not use each other in circles.
+//! The layer check: dependencies between crates point to lower levels only, and neither files nor
+//! folders of a crate use each other in circles.
 //!
 //! It compares the table of crates in `ARCHITECTURE.md` with `cargo metadata`. A row reads
 //!
@@ -11,11 +11,12 @@
 //! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
 //! dependency of code that is not a test points to a lower level.
 //!
-//! [`file_graph`] says what a use between files is; `tools/xtask/circles.toml` has the circles that
-//! are admitted.
+//! [`file_graph`] says what a use between files is, and [`folder_graph`] what a folder is;
+//! `tools/xtask/circles.toml` has the circles that are admitted.
 
 mod circles;
 mod file_graph;
+mod folder_graph;
 mod module_tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use crate::{Result, workspace};
 /// What `cargo xtask layers` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Print what the files in the circles of this crate use of each other, and check nothing.
+    /// Print what the files and folders in the circles of this crate use of each other, and check nothing.
     #[arg(long, value_name = "CRATE")]
     circles: Option<String>,
 }
