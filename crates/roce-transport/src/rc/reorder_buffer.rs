@@ -12,7 +12,7 @@ use crate::reorder_budget::ReorderBudget;
 
 /// The packets of one direction of a queue pair that arrived out of order, by their PSNs.
 ///
-/// `rc/mod.rs` says what bounds it.
+/// `rc.rs` says what bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderBuffer(
     /// `None` without packets: an idle queue pair holds no memory for them.
