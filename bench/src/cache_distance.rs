@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::raw;
+use crate::processor::pin_to_cpu;
 
 /// Returns the nanoseconds in which a cache line goes from one processor to the other and back.
 ///
@@ -30,11 +30,11 @@ pub fn probe(cpus: [usize; 2]) -> Option<f64> {
     let line = Line(AtomicU32::new(ANSWERED));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let pinned = raw::pin_to_cpu(answering).is_ok();
+            let pinned = pin_to_cpu(answering).is_ok();
             answer(&line.0, pinned);
         });
         let asked = scope.spawn(|| {
-            let best = raw::pin_to_cpu(asking).ok().and_then(|()| ask(&line.0));
+            let best = pin_to_cpu(asking).ok().and_then(|()| ask(&line.0));
             line.0.store(ENDED, SeqCst);
             best
         });
@@ -46,9 +46,7 @@ pub fn probe(cpus: [usize; 2]) -> Option<f64> {
 /// Returns true if this process may use both processors, and they are two.
 pub fn can_probe(cpus: [usize; 2]) -> bool {
     let is_usable = |cpu| {
-        thread::scope(|scope| {
-            scope.spawn(|| raw::pin_to_cpu(cpu)).join().is_ok_and(|it| it.is_ok())
-        })
+        thread::scope(|scope| scope.spawn(|| pin_to_cpu(cpu)).join().is_ok_and(|it| it.is_ok()))
     };
     cpus[0] != cpus[1] && cpus.into_iter().all(is_usable)
 }

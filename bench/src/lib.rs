@@ -11,6 +11,7 @@ pub mod histogram;
 pub mod idle;
 pub mod measurement_interval;
 pub mod mpi;
+mod processor;
 pub mod program;
 pub mod raw;
 pub mod report;

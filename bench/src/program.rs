@@ -9,7 +9,7 @@ use std::str::FromStr;
 use clap::{Args, Parser};
 use serde_json::Value;
 
-use crate::raw;
+use crate::processor::pin_to_cpu;
 
 /// The options of one end of a measurement.
 #[derive(Args, Clone, Debug)]
@@ -89,7 +89,9 @@ pub fn run<O: Parser>(
     body: impl FnOnce(&O) -> Result<Value, Failure>,
 ) -> ExitCode {
     let options = O::parse();
-    let pinned = cpu(&options).map_or(Ok(()), raw::pin_to_cpu);
+    let pinned = cpu(&options).map_or(Ok(()), |cpu| {
+        pin_to_cpu(cpu).map_err(Failure::doing(format!("staying on processor {cpu}")))
+    });
     match pinned.and_then(|()| body(&options)) {
         Ok(report) => {
             println!("{report}");

@@ -10,7 +10,7 @@ mod exchange;
 #[path = "../../crates/roce-verbs/src/fuzzing.rs"]
 mod fuzzing;
 #[allow(dead_code)]
-#[path = "../../crates/roce-collectives/src/bootstrap/message.rs"]
+#[path = "../../crates/roce-collectives/src/message.rs"]
 mod message;
 #[path = "../../crates/roce-collectives/src/bootstrap/fuzzing.rs"]
 mod message_fuzzing;

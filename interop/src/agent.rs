@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -21,7 +20,7 @@ use super::params::{
     ConnectionParams, Family, Operation, Pair, Post, Queue, Region, Rights, WaitMode,
     WorkCompletion,
 };
-use super::{Fault, World};
+use super::{Fault, World, rxe_agent};
 
 /// One end of connections.
 ///
@@ -50,11 +49,7 @@ impl Agent {
     /// # Errors
     /// When there is no compiler, or the guest is gone.
     pub fn install(image: &Image, guest: &Guest) -> Result<(), Fault> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rxe_agent");
-        let program = image.compile(&[&source], &["ibverbs"])?;
-        let bytes = std::fs::read(&program)
-            .map_err(|error| Fault::Wrong(format!("{}: {error}", program.display())))?;
-        Ok(guest.push(PROGRAM, &bytes, 0o755)?)
+        rxe_agent::install(image, guest)
     }
 
     /// Starts an agent for rxe.
@@ -62,7 +57,7 @@ impl Agent {
     /// # Errors
     /// When the guest has no rxe device.
     pub fn rxe(world: &World) -> Result<Self, Fault> {
-        Self::started(RXE, Process::InGuest(world.guest.spawn(PROGRAM)?))
+        Self::started(RXE, Process::InGuest(world.guest.spawn(rxe_agent::PROGRAM)?))
     }
 
     /// Starts an agent for our stack; `arguments` follow the interface's name.
@@ -525,9 +520,6 @@ fn done(words: &Reply) -> WorkCompletion {
 }
 
 const RXE: &str = "rxe";
-
-/// Where the guest has its program.
-const PROGRAM: &str = "/bin/rxe_agent";
 
 /// Work requests that each queue takes.
 const DEPTH: usize = 256;

@@ -8,6 +8,7 @@
 
 mod agent;
 pub mod call_sequences;
+mod case;
 pub mod cases;
 pub mod connection;
 pub mod dropin;
@@ -21,6 +22,8 @@ mod process;
 mod rdma_cm_peer;
 pub mod report;
 pub mod ring;
+pub mod ring_matrix;
+mod rxe_agent;
 mod testbed;
 mod world;
 

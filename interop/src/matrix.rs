@@ -1,16 +1,15 @@
 //! The cases of the matrix.
 
-mod case;
 mod direction;
 
 use std::ffi::OsString;
 
 use roce_verbs::Service as QpService;
 
-pub(crate) use self::case::Run;
-pub use self::case::{Case, Verdict, run};
 use self::direction::row;
 pub use self::direction::{Direction, Plan};
+use super::case::Run;
+pub use super::case::{Case, Verdict, run};
 use super::cases::connection_management::{self, Exchange, Script};
 use super::cases::generator::{self, Provocation, Responder};
 use super::cases::pingpong::{self, Server, Service};

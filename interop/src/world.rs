@@ -8,7 +8,7 @@ use roce_guest::{Architecture, Guest, GuestConfig, Image, Kernel};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use super::testbed::{Testbed, link_mtu};
-use super::{Agent, Fault, rdma_cm_peer};
+use super::{Fault, rdma_cm_peer, rxe_agent};
 
 /// The interface on our side.
 pub(crate) const INTERFACE: &str = "tap0";
@@ -80,7 +80,7 @@ impl World {
             let command = std::mem::replace(command, Command::new(""));
             host.spawn(command)
         })?;
-        Agent::install(image, &guest)?;
+        rxe_agent::install(image, &guest)?;
         rdma_cm_peer::install(image, &guest)?;
         // Packets are meant to get lost, not the guest's questions for our hardware address.
         guest.run_ok(&format!(

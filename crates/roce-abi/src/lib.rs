@@ -31,27 +31,9 @@ compile_error!(
      in crates/roce-abi/src/export.rs and a check of the layouts in crates/roce-abi/tests"
 );
 
-mod completion;
-mod context;
-mod device;
-mod event;
 mod export;
-mod memory;
-mod path;
-mod queue_pair;
-mod rate;
 pub mod rdma_cm;
-mod shared_receive_queue;
-mod work_request;
+mod verbs;
 
-pub use completion::*;
-pub use context::*;
-pub use device::*;
-pub use event::*;
 pub use export::{PRIVATE_NODES, PUBLIC_NODES, version_script};
-pub use memory::*;
-pub use path::*;
-pub use queue_pair::*;
-pub use rate::*;
-pub use shared_receive_queue::*;
-pub use work_request::*;
+pub use verbs::*;

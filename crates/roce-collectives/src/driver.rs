@@ -19,7 +19,7 @@ use crate::config::GroupConfig;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::lane::{Lane, Payload};
-use crate::rail::Ring;
+use crate::ring::Ring;
 use crate::steps::{Clock, StepRecorder};
 use crate::timeline::TimelineRecorder;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roce_ring::{GeometryError, OperationError, UsageError, Violation};
 
-use crate::bootstrap::MessageError;
+use crate::message::MessageError;
 use roce_verbs::CompletionStatus;
 
 /// The failure to join a group or to finish an operation.

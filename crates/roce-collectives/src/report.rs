@@ -1,6 +1,6 @@
 //! Reports of ranks to rank 0's program.
 
-use crate::bootstrap::Message;
+use crate::message::Message;
 
 /// A report of one rank: a kind, and fields that the program defines.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Writes the captures of `testdata/generated`: packets that no available implementation sends.
 
-#[path = "../tests/it/common/mod.rs"]
+#[path = "../tests/it/common.rs"]
 mod common;
 
 use std::path::{Path, PathBuf};

@@ -7,8 +7,6 @@ use std::ops::Range;
 
 use roce_wire::{Gid, MacAddr};
 
-use crate::Finding;
-
 /// A header, the payload or the ICRC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
@@ -63,17 +61,6 @@ pub enum Value {
     },
     /// Text.
     Text(Cow<'static, str>),
-}
-
-/// A packet with summary, layers and findings, as `roce dissect -v` prints it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dissection {
-    /// One-line summary.
-    pub summary: String,
-    /// Layers, outermost first.
-    pub layers: Vec<Layer>,
-    /// Findings, in the order of the checks.
-    pub findings: Vec<Finding>,
 }
 
 impl Layer {

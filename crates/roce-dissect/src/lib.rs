@@ -38,11 +38,13 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod dissection;
 mod dissector;
 mod explain;
 mod filter;
 mod finding;
 mod flow;
+mod flow_context;
 mod frame;
 mod frame_analysis;
 #[cfg(any(test, fuzzing))]
@@ -60,16 +62,16 @@ mod time;
 mod tree;
 
 pub use capture::{Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
+pub use dissection::Dissection;
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use filter::{Filter, FilterError};
 pub use finding::{DisplayDuration, DisplayRate, Finding, IcrcSkipped, Severity};
-pub use flow::{
-    Connection, Connections, DirectionCounts, FlowContext, FlowEnd, FlowState, Reaction, RoundTrips,
-};
+pub use flow::{Connection, Connections, DirectionCounts, FlowEnd, Reaction, RoundTrips};
+pub use flow_context::{FlowContext, FlowState};
 pub use frame::{LinkType, RawFrame};
 pub use frame_analysis::FrameAnalysis;
-pub use layer::{Dissection, Field, Layer, Value};
+pub use layer::{Field, Layer, Value};
 pub use named_field::{
     FieldKind, FieldPlace, FieldValue, FieldWriteError, NamedField, PacketFields,
 };

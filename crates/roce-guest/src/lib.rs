@@ -40,6 +40,7 @@ mod mirror;
 mod modules;
 mod packages;
 mod process;
+mod status;
 mod tool;
 
 pub use architecture::Architecture;
@@ -48,5 +49,6 @@ pub use image::Image;
 pub use kernel::Kernel;
 pub use machine::{Card, Guest, GuestConfig, interactive_command};
 pub use mirror::debian_mirror;
-pub use process::{GuestProcess, Output, Status};
+pub use process::{GuestProcess, Output};
+pub use status::Status;
 pub use tool::{Tool, missing_tools};

@@ -13,9 +13,9 @@ use crate::cancellation::Uncancellable;
 use crate::completion_channel::{ChannelInner, CompletionChannel};
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
-use crate::extended::cursor::Cursor;
 use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
+use crate::poll_cursor::Cursor;
 
 /// A completion queue.
 #[repr(C)]

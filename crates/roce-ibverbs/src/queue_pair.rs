@@ -16,11 +16,11 @@ use crate::cancellation::Uncancellable;
 use crate::completion_queue::{CompletionQueue, CqInner};
 use crate::context::ContextInner;
 use crate::errno;
-use crate::extended::staging::Staging;
 use crate::memory_reserve;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 use crate::shared_receive_queue::{SharedReceiveQueue, SrqInner};
+use crate::staging::Staging;
 
 /// A queue pair.
 #[repr(C)]

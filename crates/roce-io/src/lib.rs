@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod af_packet;
+mod bpf_assembler;
 mod chosen_process;
 mod counting_device;
 mod device;

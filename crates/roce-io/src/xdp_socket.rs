@@ -1,6 +1,5 @@
 //! The device over AF_XDP sockets, beside a packet socket.
 
-pub(crate) mod assembler;
 mod attachment;
 mod program;
 mod receiver;

@@ -1,36 +1,6 @@
 //! Errors of a neighbour and of the caller.
 
-use std::fmt;
-
-use crate::{Immediate, OpTag, OperationError};
-
-/// The direction of a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// The rank before this one in the ring.
-    Previous,
-    /// The rank after this one in the ring.
-    Next,
-}
-
-impl Side {
-    /// Returns the other direction.
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Previous => Self::Next,
-            Self::Next => Self::Previous,
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Previous => "previous",
-            Self::Next => "next",
-        })
-    }
-}
+use crate::{Immediate, OpTag, OperationError, Side};
 
 /// A violation of the protocol by a neighbour. The group cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use roce_wire::{Psn, Qpn};
 
 use crate::congestion::{CongestionConfig, NotificationPoint};
+use crate::frames_in_flight::FrameFeedback;
 use crate::owed_ack::OwedAcks;
 use crate::owed_cnp::{OwedCnp, OwedCnps};
-use crate::rc::FrameFeedback;
-use crate::rc::reorder_buffer::ReorderBudget;
+use crate::reorder_budget::ReorderBudget;
 use crate::{
     AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer, PathHandle,
 };

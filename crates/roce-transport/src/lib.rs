@@ -20,6 +20,7 @@ mod destination;
 mod endpoint;
 mod error;
 mod event;
+mod frames_in_flight;
 mod request_fault;
 
 #[cfg(any(test, fuzzing))]
@@ -32,9 +33,11 @@ mod memory;
 mod observer;
 mod owed_ack;
 mod owed_cnp;
+mod peer_window;
 
 mod qp;
 mod rc;
+mod reorder_budget;
 
 mod sealer;
 mod sg_list;

@@ -2,8 +2,9 @@
 
 // This binary needs only some of the helpers that the other one uses.
 #[allow(dead_code)]
-#[path = "protocol/common/mod.rs"]
-mod common;
+mod protocol {
+    pub(crate) mod common;
+}
 
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, QpCap, TransmitLimits};
@@ -11,10 +12,10 @@ use roce_wire::{
     Frame, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, Psn, Qpn, Reth, Service, opcode,
 };
 
-use common::connection::{End, FIRST_PSN, Options, PD, connect};
-use common::exchange::{Exchange, Kind};
-use common::forge;
-use common::world::{World, WorldConfig};
+use protocol::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use protocol::common::exchange::{Exchange, Kind};
+use protocol::common::forge;
+use protocol::common::world::{World, WorldConfig};
 use roce_simnet::Rights;
 
 #[global_allocator]

@@ -3,8 +3,10 @@
 // The bench is no user of the crate: the copies are private, and their file depends on nothing else of
 // the crate.
 #[allow(dead_code, unreachable_pub, unsafe_code, unused_imports)]
-#[path = "../src/region/mod.rs"]
-mod region;
+#[path = "../src"]
+mod src {
+    pub(crate) mod region;
+}
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
@@ -12,7 +14,7 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use roce_engine::Region;
 
-use region::Mapping;
+use src::region::Mapping;
 
 fn main() {
     divan::main();

@@ -1,19 +1,15 @@
 //! Completion channels, on which a program sleeps until a completion comes.
 
-pub(crate) mod reports;
-
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-// For `reports`, as in `completion_queue`.
-use std::sync;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roce_transport::Completion;
 
-use self::reports::{Shared, Waiter};
-use crate::completion_queue::{CompletionQueue, inner};
+use crate::completion_queue::CompletionQueue;
 use crate::driver::{Driver, Shard};
 use crate::error::Error;
+use crate::queue_state::reports::{Shared, Waiter};
 
 /// A channel on which completion queues report; as `ibv_comp_channel`.
 ///

@@ -1,23 +1,15 @@
 //! Completion queues.
 
-pub(crate) mod inner;
-#[cfg(test)]
-mod tests;
-
-// For `inner`: the model of several threads has other locks in this place.
-use std::sync;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roce_transport::{Completion, CqHandle};
 
-use self::inner::armed;
-pub(crate) use self::inner::{Inner, Report};
-use crate::channel::reports;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::events::EventQueue;
+use crate::queue_state::{QueueState, Report, armed, reports};
 
 /// Most completions of a queue.
 pub(crate) const MAX_CQE: usize = 1 << 22;
@@ -41,7 +33,7 @@ pub(crate) const MAX_CQE: usize = 1 << 22;
 /// ```
 #[derive(Debug)]
 pub struct CompletionQueue {
-    inner: Arc<Inner>,
+    inner: Arc<QueueState>,
     driver: Arc<Driver>,
 }
 
@@ -73,7 +65,7 @@ impl CompletionQueue {
         let home = driver.home_of_next_queue();
         let slots = Arc::clone(driver.slots());
         let inner = Arc::new_cyclic(|this| {
-            Inner::new(this, handle, home, capacity, channel, events, slots)
+            QueueState::new(this, handle, home, capacity, channel, events, slots)
         });
         let queue = Self { inner, driver };
         queue.inner.reserve(capacity).map_err(|_| Error::OutOfMemory)?;
@@ -91,7 +83,7 @@ impl CompletionQueue {
         self.inner.channel.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, channel))
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<QueueState> {
         &self.inner
     }
 

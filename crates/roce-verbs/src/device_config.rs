@@ -8,7 +8,7 @@ use roce_transport::EndpointConfig;
 use roce_transport::congestion::CongestionConfig;
 
 use crate::backend::Backend;
-use crate::cm;
+use crate::connection_timing::Timing;
 use crate::thread_placement::ThreadPlacement;
 use crate::trace::Trace;
 
@@ -95,7 +95,7 @@ pub struct DeviceConfig {
     /// some microseconds a round.
     pub counters_each_round: bool,
     /// How long connection management waits for peers. Default: as rdma_cm.
-    pub connection_timing: cm::Timing,
+    pub connection_timing: Timing,
     /// File in which the device writes down its connections, made by connection management, whenever one
     /// begins or ends: [`Orphans`](crate::cm::Orphans) of another process tells their peers if this
     /// process dies. The name gets `.1` or the next number behind it for which there is no file yet.
@@ -141,7 +141,7 @@ impl Default for DeviceConfig {
             queue_rule: QueueRule::Done,
             counter_file: None,
             counters_each_round: false,
-            connection_timing: cm::Timing::default(),
+            connection_timing: Timing::default(),
             connection_file: None,
             may_be_down: false,
         }

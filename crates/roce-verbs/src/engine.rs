@@ -9,11 +9,11 @@ use roce_engine::{CompletionFault, Consumer, KeyHasher, OwnNumbers, Pushed};
 use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
 use roce_wire::{PathMtu, Qpn, VerbMoment};
 
-use crate::completion_queue;
 use crate::counter_file::{self, SharedCounterFile};
 use crate::events::EventRouter;
 use crate::growing_socket::Successor;
 use crate::qpn_allocator::QpnAllocator;
+use crate::queue_state::QueueState;
 use crate::region::Mapping;
 use crate::trace::TraceObserver;
 use crate::verb_faults::{InjectedError, VerbFaults};
@@ -27,8 +27,7 @@ pub(crate) struct Objects {
     /// Number of the shard.
     pub(crate) shard: usize,
     /// The completion queues of its queue pairs, and those whose home it is.
-    pub(crate) queues:
-        HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
+    pub(crate) queues: HashMap<CqHandle, Arc<QueueState>, BuildHasherDefault<KeyHasher>>,
     /// The receivers of asynchronous events.
     pub(crate) events: EventRouter,
     /// The queue pair numbers of this shard.
@@ -99,7 +98,7 @@ impl Objects {
     }
 
     /// Adds a completion queue, unless it is there.
-    pub(crate) fn add_queue(&mut self, handle: CqHandle, queue: &Arc<completion_queue::Inner>) {
+    pub(crate) fn add_queue(&mut self, handle: CqHandle, queue: &Arc<QueueState>) {
         self.queues.entry(handle).or_insert_with(|| Arc::clone(queue));
     }
 
@@ -122,18 +121,18 @@ impl Objects {
 impl Consumer for Objects {
     type Observer = TraceObserver;
     type Region = Arc<Mapping>;
-    type Queue = completion_queue::Inner;
+    type Queue = QueueState;
 
-    fn can_bypass(poller: &completion_queue::Inner, handle: CqHandle) -> bool {
+    fn can_bypass(poller: &QueueState, handle: CqHandle) -> bool {
         poller.can_bypass_queue(handle)
     }
 
     #[inline]
-    fn on_bypass(poller: &completion_queue::Inner, completion: &Completion) {
+    fn on_bypass(poller: &QueueState, completion: &Completion) {
         poller.slots.retire(completion);
     }
 
-    fn has_channel(poller: &completion_queue::Inner) -> bool {
+    fn has_channel(poller: &QueueState) -> bool {
         poller.has_channel()
     }
 

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use roce_io::OtherIdentifications;
 
 use crate::backend::Backend;
-use crate::cm;
+use crate::connection_timing::Timing;
 use crate::device_config::{PeersInRun, QueueRule};
 use crate::shard_set::MAX_SHARDS;
 
@@ -184,7 +184,7 @@ pub fn queue_rule() -> Result<QueueRule, String> {
     }
 }
 
-/// How long connection management waits for peers, parsed by [`cm::Timing`].
+/// How long connection management waits for peers, parsed by [`Timing`].
 pub const CM: &str = "ROCE_CM";
 
 /// Returns what the variable [`CM`] says: the value of
@@ -193,9 +193,9 @@ pub const CM: &str = "ROCE_CM";
 ///
 /// # Errors
 /// What is wrong with its value.
-pub fn connection_timing() -> Result<cm::Timing, String> {
+pub fn connection_timing() -> Result<Timing, String> {
     match var_os(CM) {
-        None => Ok(cm::Timing::default()),
+        None => Ok(Timing::default()),
         Some(value) => value.to_string_lossy().parse().map_err(|error| format!("{CM}: {error}")),
     }
 }

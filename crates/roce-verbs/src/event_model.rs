@@ -3,12 +3,12 @@
 //! The files of both are built a second time, with the locks and atomics of shuttle, which decides
 //! at each of them which thread runs next. A failure prints the schedule that repeats it.
 
-#[path = "completion_queue/inner.rs"]
-#[allow(clippy::duplicate_mod, dead_code, reason = "a second copy, of which a part is used")]
-mod inner;
-#[path = "channel/reports.rs"]
+#[path = "queue_state/reports.rs"]
 #[allow(clippy::duplicate_mod, dead_code, reason = "a second copy, of which a part is used")]
 mod reports;
+#[path = "queue_state/state.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "a second copy, of which a part is used")]
+mod state;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 
-use self::inner::{Inner, Report, armed};
+use self::state::{QueueState, Report, armed};
 use crate::events::EventQueue;
 
 /// Random schedules of each test: a second or two.
@@ -49,10 +49,18 @@ fn completion(wr_id: u64) -> Completion {
     }
 }
 
-fn queue_on(channel: &Arc<reports::Shared>, handle: u32) -> Arc<Inner> {
+fn queue_on(channel: &Arc<reports::Shared>, handle: u32) -> Arc<QueueState> {
     let events = Arc::new(EventQueue::new().unwrap());
     Arc::new_cyclic(|this| {
-        Inner::new(this, CqHandle(handle), 0, 64, Some(Arc::clone(channel)), events, Arc::default())
+        QueueState::new(
+            this,
+            CqHandle(handle),
+            0,
+            64,
+            Some(Arc::clone(channel)),
+            events,
+            Arc::default(),
+        )
     })
 }
 
@@ -62,7 +70,7 @@ fn is_readable(channel: &reports::Shared) -> bool {
 }
 
 /// Fetches a report as a program does.
-fn fetch(channel: &reports::Shared) -> Option<Arc<Inner>> {
+fn fetch(channel: &reports::Shared) -> Option<Arc<QueueState>> {
     channel.take().map(Report::fetch)
 }
 

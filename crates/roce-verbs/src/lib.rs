@@ -51,8 +51,10 @@ mod backend;
 mod background_thread;
 mod channel;
 pub mod cm;
+mod cm_router;
 mod completion_queue;
 mod connect;
+mod connection_timing;
 mod counter_file;
 mod datagram_source;
 mod device;
@@ -98,6 +100,7 @@ mod protection_domain;
 mod purpose;
 mod qpn_allocator;
 mod queue_pair;
+mod queue_state;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;

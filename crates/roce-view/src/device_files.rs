@@ -2,13 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
+use roce_io::InterfaceInfo;
 use roce_verbs::{GID_TABLE_LEN, GidEntry, NamedDevice, PortState};
 
 use crate::counters::CounterTotals;
 use crate::tree::{Node, Tree};
 
+impl Tree {
+    /// Creates the files of devices. `hardware` returns the folder of an interface's hardware.
+    pub fn new(
+        devices: &[NamedDevice],
+        hardware: impl Fn(&InterfaceInfo) -> Option<PathBuf>,
+    ) -> Self {
+        let mut tree = Self::default();
+        add_common(&mut tree);
+        for device in devices {
+            add(&mut tree, device, hardware(&device.info.interface));
+        }
+        tree
+    }
+}
+
 /// Adds the files that do not depend on devices.
-pub(crate) fn add_common(tree: &mut Tree) {
+fn add_common(tree: &mut Tree) {
     tree.line("sys/class/infiniband_verbs/abi_version", 6);
     // libibumad (ibstat) reads nothing before it has seen this file.
     tree.line("sys/class/infiniband_mad/abi_version", 5);
@@ -24,7 +40,7 @@ pub(crate) fn add_common(tree: &mut Tree) {
 const NULL_NUMBERS: &str = "1:3";
 
 /// Adds the files of a device. `hardware` is the folder of the interface's hardware.
-pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
+fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
     let folder = Path::new("sys/class/infiniband").join(&device.name);
     let guid = groups(&device.node_guid());
     for (name, text) in [

@@ -7,11 +7,6 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use roce_io::InterfaceInfo;
-use roce_verbs::NamedDevice;
-
-use crate::device_files;
-
 /// Files by path, which starts without a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
@@ -30,19 +25,6 @@ pub enum Node {
 }
 
 impl Tree {
-    /// Creates the files of devices. `hardware` returns the folder of an interface's hardware.
-    pub fn new(
-        devices: &[NamedDevice],
-        hardware: impl Fn(&InterfaceInfo) -> Option<PathBuf>,
-    ) -> Self {
-        let mut tree = Self::default();
-        device_files::add_common(&mut tree);
-        for device in devices {
-            device_files::add(&mut tree, device, hardware(&device.info.interface));
-        }
-        tree
-    }
-
     /// Returns the files by path.
     pub fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.nodes.iter().map(|(path, node)| (path.as_path(), node))

@@ -9,7 +9,7 @@ use clap::Parser;
 use roce_guest::{Architecture, Kernel};
 use roce_interop::cases::placement;
 use roce_interop::matrix::{self, Case, Direction, Plan, Verdict};
-use roce_interop::{RingWorld, Testbed, World, report, ring};
+use roce_interop::{RingWorld, Testbed, World, report, ring_matrix};
 
 /// Run this stack against the kernel's rdma_rxe in guests, and print the matrix.
 #[derive(Debug, Parser)]
@@ -68,7 +68,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         false => vec![Direction::OursToRxe, Direction::RxeToOurs],
     };
     let mut cases = matrix::cases(&Plan { directions, ours });
-    let mut rings = if arguments.self_check { Vec::new() } else { ring::cases() };
+    let mut rings = if arguments.self_check { Vec::new() } else { ring_matrix::cases() };
     cases.retain(|case| case.matches(&arguments.only));
     rings.retain(|case| case.matches(&arguments.only));
     if arguments.list {

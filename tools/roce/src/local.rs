@@ -13,7 +13,6 @@ use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
-pub(crate) mod termination;
 
 use crate::error::{CliError, Result};
 use crate::log;

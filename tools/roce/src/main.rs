@@ -29,6 +29,7 @@ mod send;
 mod simulate;
 mod status;
 mod switch;
+mod termination;
 mod traffic;
 mod view;
 

@@ -15,9 +15,9 @@ use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
 use crate::link::{self, LinkWatch};
-use crate::local::termination::Termination;
 use crate::parse_number;
 use crate::switch::SwitchOptions;
+use crate::termination::Termination;
 
 /// The interface at both ends of a private network.
 pub(crate) const LOCAL_INTERFACE: &str = "eth0";

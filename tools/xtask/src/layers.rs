@@ -1,5 +1,5 @@
-//! The layer check: dependencies between crates point to lower levels only, and files of a crate do
-//! not use each other in circles.
+//! The layer check: dependencies between crates point to lower levels only, neither files nor folders
+//! of a crate use each other in circles, and a module `foo` with children is `foo.rs` beside `foo/`.
 //!
 //! It compares the table of crates in `ARCHITECTURE.md` with `cargo metadata`. A row reads
 //!
@@ -11,15 +11,17 @@
 //! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
 //! dependency of code that is not a test points to a lower level.
 //!
-//! [`file_graph`] says what a use between files is; `tools/xtask/circles.toml` has the circles that
-//! are admitted.
+//! [`file_graph`] says what a use between files is, and [`folder_graph`] what a folder is;
+//! `tools/xtask/circles.toml` has the circles that are admitted.
 
 mod circles;
 mod file_graph;
+mod folder_graph;
 mod module_tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
@@ -29,7 +31,7 @@ use crate::{Result, workspace};
 /// What `cargo xtask layers` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Print what the files in the circles of this crate use of each other, and check nothing.
+    /// Print what the files and folders in the circles of this crate use of each other, and check nothing.
     #[arg(long, value_name = "CRATE")]
     circles: Option<String>,
 }
@@ -77,9 +79,35 @@ pub(crate) fn check() -> Result<String> {
     if !differences.is_empty() {
         return Err(differences.join("\n").into());
     }
+    let misplaced = misplaced(&rust_files(&metadata)?);
+    if !misplaced.is_empty() {
+        return Err(misplaced.join("\n").into());
+    }
     let files = circles::check(&metadata)?;
     let count: usize = crates.values().map(Uses::len).sum();
     Ok(format!("{} crates, {count} dependencies, all to lower levels; {files}", crates.len()))
+}
+
+/// Returns the Rust files of all crates, those of their tests and of fuzzing included.
+fn rust_files(metadata: &Value) -> Result<Vec<PathBuf>> {
+    let manifests = metadata["packages"].as_array().into_iter().flatten();
+    let manifests = manifests.filter_map(|package| package["manifest_path"].as_str());
+    let folders = manifests.filter_map(|manifest| Path::new(manifest).parent().map(Path::to_owned));
+    let mut files = Vec::new();
+    for folder in folders.chain([workspace::root().join("fuzz")]) {
+        files.append(&mut workspace::rust_files(&folder)?);
+    }
+    Ok(files)
+}
+
+/// Names each file `mod.rs`, and where it belongs.
+fn misplaced(files: &[PathBuf]) -> Vec<String> {
+    let old = files.iter().filter(|file| file.ends_with("mod.rs"));
+    let fault = |file: &PathBuf| {
+        let beside = file.parent().unwrap_or(Path::new("")).with_extension("rs");
+        format!("{} is to be {}", file.display(), beside.display())
+    };
+    old.map(fault).collect()
 }
 
 /// The rows of the table of crates. Other tables of the page have no level in the second column.
@@ -256,6 +284,13 @@ mod tests {
         let found = compare(&rules_in(PAGE), &with_stranger).join("\n");
         assert!(found.contains("stranger has no row"), "{found}");
         assert!(found.contains("a row for sim, which does not exist"), "{found}");
+    }
+
+    #[test]
+    fn a_module_in_mod_rs_is_named_with_its_place_beside_the_folder() {
+        let files = ["src/queue/mod.rs", "src/queue/entry.rs", "src/table.rs", "src/row_mod.rs"];
+        let found = misplaced(&files.map(PathBuf::from));
+        assert_eq!(found, ["src/queue/mod.rs is to be src/queue.rs"]);
     }
 
     #[test]

@@ -157,19 +157,6 @@ pub(crate) fn hold_udp_port(port: u16) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Keeps the calling thread on one processor, counted from 0.
-pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    if cpu >= 8 * mem::size_of::<libc::cpu_set_t>() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: a set of processors is plain data, for which all zeros is a value.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `cpu` is below the number of bits of the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the kernel reads `set`, whose size is given.
-    ok(unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &raw const set) }).map(drop)
-}
-
 /// Sets an option of a socket.
 pub(super) fn set<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = mem::size_of::<T>() as libc::socklen_t;

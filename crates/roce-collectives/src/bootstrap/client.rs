@@ -11,11 +11,11 @@ use roce_verbs::Generation;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::line_stream::LineStream;
-use super::message::Message;
 use super::progress::{self, Departure};
 use crate::config::{GroupConfig, MAX_TIMEOUT};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::message::Message;
 use crate::wait_notice::WaitNotice;
 
 /// The connection of a rank to the bootstrap server.

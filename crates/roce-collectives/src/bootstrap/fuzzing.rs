@@ -2,7 +2,7 @@
 
 use roce_ring::{Collective, DataType, ReduceOp};
 
-use super::message::Message;
+use crate::message::Message;
 
 /// Reads any bytes as messages: no panic, and what is read is written and read again as the same.
 pub(crate) fn messages(bytes: &[u8]) {

@@ -2,8 +2,8 @@
 
 use roce_ring::RingConfig;
 
-use super::message::{Message, MessageError};
 use super::progress;
+use crate::message::{Message, MessageError};
 
 use crate::config::GroupConfig;
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::message::{Message, MessageError};
+use crate::message::{Message, MessageError};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteAddr};
 

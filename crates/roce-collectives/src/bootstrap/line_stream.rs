@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::message::{Message, MessageError};
+use crate::message::{Message, MessageError};
 use socket2::{SockRef, TcpKeepalive};
 
 /// Time after which a dead host is detected.

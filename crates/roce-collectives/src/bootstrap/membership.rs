@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::message::{Message, MessageError};
+use crate::message::{Message, MessageError};
 
 use super::lane_messages::{LaneOffer, LanePeer};
 use super::progress::{self, Departure};

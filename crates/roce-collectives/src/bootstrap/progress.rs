@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_ring::Operation;
 
-use super::message::{Message, MessageError};
+use crate::message::{Message, MessageError};
 
 /// The field of `HELLO` and `WELCOME` of an end that takes these messages.
 pub(super) const KEY: &str = "progress";

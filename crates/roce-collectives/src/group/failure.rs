@@ -2,7 +2,8 @@
 
 use roce_ring::{Side, Violation, ViolationKind};
 
-use crate::bootstrap::{Message, progress};
+use crate::bootstrap::progress;
+use crate::message::Message;
 
 use super::Group;
 use crate::driver::DriverError;

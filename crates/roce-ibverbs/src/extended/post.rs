@@ -19,9 +19,9 @@ use roce_verbs::{
 };
 
 use crate::cancellation::Uncancellable;
-use crate::extended::staging::Staged;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
+use crate::staging::Staged;
 use crate::{errno, memory_window, object, post, receive_list};
 
 /// The operations that each service has.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::own::Own;
-use crate::xdp_socket::assembler::Instruction;
+use crate::bpf_assembler::Instruction;
 
 /// A map that an eBPF program and this process share.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The XDP program: which frames of an interface go to its AF_XDP sockets.
 
-use super::assembler::{Assembler, Instruction, Label, Reg, Size};
+use crate::bpf_assembler::{Assembler, Instruction, Label, Reg, Size};
 use roce_wire::Qpn;
 
 /// What the program is made for.

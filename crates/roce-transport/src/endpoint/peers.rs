@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::endpoint::timer_queue::TimerQueue;
-use crate::endpoint::wait_queue;
+use crate::peer_window::{PeerView, PeerWindow, Ticket};
 use crate::{Instant, PeerWindowConfig};
 
 /// One [`PeerWindow`] for each address that a queue pair sends to.
@@ -48,7 +47,7 @@ impl PeerTable {
     }
 
     /// One queue pair less sends to this peer; `ticket` if it waited.
-    pub(crate) fn release(&mut self, index: usize, ticket: Option<wait_queue::Ticket>) {
+    pub(crate) fn release(&mut self, index: usize, ticket: Option<Ticket>) {
         let entry = &mut self.entries[index];
         ticket.into_iter().for_each(|it| entry.window.waiters.cancel(it));
         entry.users -= 1;
@@ -64,12 +63,7 @@ impl PeerTable {
     }
 
     /// Returns what a queue pair learns of this peer; `ticket` if it waits.
-    pub(crate) fn view(
-        &mut self,
-        index: usize,
-        ticket: Option<wait_queue::Ticket>,
-        time: Instant,
-    ) -> PeerView {
+    pub(crate) fn view(&mut self, index: usize, ticket: Option<Ticket>, time: Instant) -> PeerView {
         let window = self.window(index);
         let is_blocked = ticket.is_some() && !window.admits();
         let changed_at = window.changed_at();

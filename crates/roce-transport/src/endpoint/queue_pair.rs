@@ -3,7 +3,7 @@
 use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason};
-use crate::endpoint::peer_window::{PeerView, PeerWindow};
+use crate::peer_window::{PeerView, PeerWindow};
 use crate::qp::context::QpContext;
 use crate::qp::shared_receive_queue::SrqTable;
 use crate::rc::RcQueuePair;

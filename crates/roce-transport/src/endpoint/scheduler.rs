@@ -1,12 +1,13 @@
 //! Decides which queue pair transmits next, and when which timer fires.
 
-use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::endpoint::peers::PeerTable;
 use crate::endpoint::run_queue::{RunQueue, Runnable};
 use crate::endpoint::slot::Slot;
 use crate::endpoint::suspended_queues::SuspendedQueues;
 use crate::endpoint::timer_queue::TimerQueue;
-use crate::rc::{FrameFeedback, RcQueuePair};
+use crate::frames_in_flight::FrameFeedback;
+use crate::peer_window::{PeerView, PeerWindow};
+use crate::rc::RcQueuePair;
 use crate::tx_demand::TxPending;
 use crate::{Instant, PacketSealer, PeerWindowConfig, TransmitQueue};
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use roce_wire::Qpn;
 
 use crate::endpoint::queue_pair::QueuePair;
-use crate::endpoint::wait_queue::Ticket;
+use crate::peer_window::Ticket;
 use crate::{Instant, SrqHandle};
 
 /// A queue pair, and what the scheduler knows of it.

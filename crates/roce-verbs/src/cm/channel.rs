@@ -9,13 +9,12 @@ use roce_cm::ServiceResponse;
 use roce_wire::Gid;
 use roce_wire::management::{PortSpace, SidrStatus};
 
-use super::error::Error;
 use super::event::{DatagramPeer, Event, EventKind, PeerParameters, Unreachable};
-use super::event_list::{EventList, EventNotifier, Signal};
-use super::event_target::{EventTarget, Queued, What};
 use super::id::{Id, IdHandle};
-use super::join_name::JoinName;
 use super::opener::Opener;
+use crate::cm_router::{
+    Error, EventList, EventNotifier, EventTarget, JoinName, Queued, Signal, What,
+};
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
 use crate::driver::Driver;

@@ -12,10 +12,9 @@ use roce_wire::management::{
 };
 use roce_wire::{Gid, PathMtu, RnrTimer};
 
-use super::error::Error;
-use super::event_target::is_of_datagrams;
 use super::id::{Id, Phase, State};
 use super::parameters::ConnectionParameters;
+use crate::cm_router::{Error, is_of_datagrams};
 use crate::device::Device;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePair;

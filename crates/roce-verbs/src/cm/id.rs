@@ -8,14 +8,13 @@ use std::time::Duration;
 use roce_cm::{Agent, ListenerHandle};
 use roce_wire::management::{CommunicationId, PortSpace};
 
-use super::address::{self, Place};
-use super::error::{Error, errno_of_route};
-use super::event_list::EventList;
-use super::event_target::{DeviceNumber, EventTarget, Queued, Resolution, What, is_of_datagrams};
 use super::join::Join;
 use super::opener::Opener;
-use super::port_claim::{PortClaim, automatic_port};
-use super::router::Router;
+use crate::cm_router::{
+    DeviceNumber, Error, EventList, EventTarget, PortClaim, Queued, Resolution, Router, What,
+    address::{self, Place},
+    automatic_port, errno_of_route, is_of_datagrams,
+};
 use crate::device::Device;
 use crate::fork;
 use crate::purpose::Purpose;

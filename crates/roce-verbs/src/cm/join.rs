@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_io::MulticastMembership;
 
-use super::event_target::{EventTarget, What};
-use super::join_name::JoinName;
+use crate::cm_router::{EventTarget, JoinName, What};
 
 /// A join of an identifier, which may have several of one group. A clone is the same join.
 #[derive(Clone, Debug)]
@@ -66,8 +65,8 @@ impl Join {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event_list::{EventList, Signal};
     use super::*;
+    use crate::cm_router::{EventList, Signal};
     use roce_wire::management::PortSpace;
 
     #[test]

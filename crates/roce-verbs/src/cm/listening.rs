@@ -5,10 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use roce_cm::{ListenParameters, ListenerHandle};
 use roce_io::sockets::Unnamed;
 
-use super::address;
-use super::error::Error;
 use super::id::{Id, Phase, State, end_listeners};
-use super::port_claim::PortClaim;
+use crate::cm_router::{Error, PortClaim, address};
 use crate::device::Device;
 
 impl Id {

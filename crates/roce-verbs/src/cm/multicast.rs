@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use roce_wire::{Gid, Qpn};
 
-use super::error::Error;
 use super::event::{DatagramPeer, MulticastGroup};
-use super::event_target::{What, is_of_datagrams};
 use super::id::{Id, Phase};
 use super::join::Join;
-use super::join_name::JoinName;
+use crate::cm_router::{Error, JoinName, What, is_of_datagrams};
 
 /// What an identifier wants of a multicast group; as the flags of `rdma_join_multicast_ex`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

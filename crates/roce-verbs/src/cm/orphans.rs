@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use roce_cm::ConnectionRecord;
 use roce_io::{interfaces, process::Own, sockets::bind_abstract};
 
-use super::connection_file::{read_owner, read_records};
-use super::error::Error;
+use crate::cm_router::{Error, read_owner, read_records};
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
 use crate::network_namespace;

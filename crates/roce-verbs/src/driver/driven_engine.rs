@@ -17,9 +17,9 @@ use roce_wire::Qpn;
 use super::common::instant_since;
 use super::held_posts::HeldPosts;
 use super::sleep::ThreadSleep;
-use crate::completion_queue;
 use crate::engine::{Engine, Objects};
 use crate::engine_lock::{EngineLock, LockedEngine};
+use crate::queue_state::QueueState;
 use crate::region::Mapping;
 
 /// An engine behind its lock, and the sleep of the driver thread.
@@ -103,7 +103,7 @@ impl EngineGuard<'_> {
         &mut self,
         now: Instant,
         cause: Cause,
-        poller: Option<&completion_queue::Inner>,
+        poller: Option<&QueueState>,
     ) -> RoundOutcome {
         self.last = LastUse::Round;
         self.engine.run(now, cause, poller)

@@ -13,7 +13,7 @@ use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
 use super::Driver;
 use super::monitor::ManagementQueries;
 use super::shard::Shard;
-use crate::cm::{ConnectionFile, DeviceNumber, Owner, Router};
+use crate::cm_router::{ConnectionFile, DeviceNumber, Owner, Router};
 use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;

@@ -27,7 +27,7 @@ use super::awaited_port::AwaitedPort;
 use super::shards::{EngineOpener, Shards};
 use super::sleep::{is_closed, sleep};
 use crate::background_thread::set_up_background_thread;
-use crate::cm::Strays;
+use crate::cm_router::Strays;
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;

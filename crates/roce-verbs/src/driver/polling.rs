@@ -7,7 +7,7 @@ use roce_transport::Completion;
 
 use super::shard::Shard;
 use super::{Driver, blocking, caller_run};
-use crate::completion_queue;
+use crate::queue_state::QueueState;
 use crate::shard_set::ShardMask;
 
 /// The outcome of an inline round.
@@ -23,7 +23,7 @@ impl Driver {
     /// Runs a round of each shard whose queue pairs complete in the empty queue that was polled, unless
     /// another thread does, until one of them has returned a completion.
     #[inline]
-    pub(crate) fn poll_queue(&self, queue: &completion_queue::Inner) -> PollOutcome {
+    pub(crate) fn poll_queue(&self, queue: &QueueState) -> PollOutcome {
         match queue.shards.mask().only() {
             Some(shard) => self.shards.get(shard).drive_inline(Some(queue)),
             None => self.poll_shards(queue),
@@ -31,7 +31,7 @@ impl Driver {
     }
 
     #[cold]
-    fn poll_shards(&self, queue: &completion_queue::Inner) -> PollOutcome {
+    fn poll_shards(&self, queue: &QueueState) -> PollOutcome {
         let mut outcome = PollOutcome::default();
         for shard in queue.shards.next_turn() {
             let of_one = self.shards.get(shard).drive_inline(Some(queue));
@@ -64,10 +64,7 @@ impl Driver {
 impl Shard {
     /// Runs one round unless another thread does. `poller` is the empty completion queue that was
     /// polled.
-    pub(super) fn drive_inline(
-        self: &Arc<Self>,
-        poller: Option<&completion_queue::Inner>,
-    ) -> PollOutcome {
+    pub(super) fn drive_inline(self: &Arc<Self>, poller: Option<&QueueState>) -> PollOutcome {
         if !self.generation.is_current() {
             return PollOutcome::default();
         }

@@ -16,11 +16,11 @@ use super::common::Common;
 use super::driven_engine::{DrivenEngine, EngineGuard};
 use super::held_posts::HeldPosts;
 use super::sleep::ThreadSleep;
-use crate::completion_queue;
 use crate::engine::{self, Engine};
 use crate::error::Error;
 use crate::fork;
 use crate::growing_socket::Successor;
+use crate::queue_state::QueueState;
 
 /// A shard of a device: an engine, and all that is needed to drive it. Its threads share it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Shard {
     /// Threads in `drive_until`.
     pub(super) waiters: AtomicUsize,
     /// The queues that notify a channel.
-    notifying: Mutex<Vec<Weak<completion_queue::Inner>>>,
+    notifying: Mutex<Vec<Weak<QueueState>>>,
 }
 
 impl Shard {
@@ -221,12 +221,12 @@ impl Shard {
         self.engine.lock_engine()
     }
 
-    pub(super) fn notifying(&self) -> MutexGuard<'_, Vec<Weak<completion_queue::Inner>>> {
+    pub(super) fn notifying(&self) -> MutexGuard<'_, Vec<Weak<QueueState>>> {
         self.notifying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a queue that notifies a channel.
-    pub(super) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
+    pub(super) fn add_notifying(&self, queue: &Arc<QueueState>) {
         let mut notifying = self.notifying();
         notifying.retain(|queue| queue.strong_count() > 0);
         notifying.push(Arc::downgrade(queue));

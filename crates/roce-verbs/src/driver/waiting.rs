@@ -12,8 +12,8 @@ use roce_transport::{CqHandle, Instant};
 use super::Driver;
 use super::shard::Shard;
 use super::sleep::sleep;
-use crate::completion_queue;
 use crate::error::Error;
+use crate::queue_state::QueueState;
 use crate::shard_set::ShardMask;
 use crate::thread_wait;
 
@@ -119,7 +119,7 @@ impl Driver {
     }
 
     /// Notes a completion queue whose queue pairs may be in this shard, from now on.
-    pub(crate) fn add_queue(&self, queue: &Arc<completion_queue::Inner>, shard: usize) {
+    pub(crate) fn add_queue(&self, queue: &Arc<QueueState>, shard: usize) {
         if queue.has_channel() {
             self.shards.get(shard).add_notifying(queue);
         }
@@ -135,7 +135,7 @@ impl Driver {
     }
 
     /// Notes a queue pair of this shard that completes in a queue.
-    pub(crate) fn add_user(&self, queue: &Arc<completion_queue::Inner>, shard: usize) {
+    pub(crate) fn add_user(&self, queue: &Arc<QueueState>, shard: usize) {
         if shard != queue.shards.home() && queue.shards.is_first_in(shard) {
             self.add_queue(queue, shard);
         }
@@ -149,7 +149,7 @@ impl Driver {
 
     /// Arms a queue with `arm`, which receives the time. From now on its caller may sleep on the
     /// channel's descriptor, so frames must be able to wake the driver threads of its shards.
-    pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
+    pub(crate) fn arm(&self, queue: &QueueState, arm: impl FnOnce(Instant)) {
         if self.check_alive().is_err() {
             return;
         }

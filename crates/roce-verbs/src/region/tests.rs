@@ -122,7 +122,7 @@ fn memory_that_is_not_mapped_or_not_writable_is_refused_when_it_is_registered() 
     drop(hole);
     // SAFETY: the very promise under test is broken; the value is dropped unused.
     assert!(unsafe { Mapping::borrow(address, 64, false, false) }.is_err());
-    let constant = include_bytes!("mod.rs");
+    let constant = include_bytes!("../region.rs");
     let page = page_size() as u64;
     let inner = (constant.as_ptr() as u64).next_multiple_of(page) as *mut u8;
     // SAFETY: read-only bytes that live as long as the program, only looked at.

@@ -1,4 +1,4 @@
-//! The circles of files that each crate has, against those that `tools/xtask/circles.toml` admits.
+//! The circles of files and folders that each crate has, against those that `tools/xtask/circles.toml` admits.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::file_graph::FileGraph;
+use super::folder_graph::{self, FolderCircle};
 use crate::{Result, workspace};
 
 /// The circles that are admitted.
@@ -23,7 +24,11 @@ struct Admitted {
 #[serde(deny_unknown_fields)]
 struct AdmittedCircle {
     /// Maximum number of files of the crate that are in a circle.
+    #[serde(default)]
     files: usize,
+    /// Maximum number of folders of the crate that are in a circle.
+    #[serde(default)]
+    folders: usize,
     /// Why there are circles.
     reason: String,
 }
@@ -39,6 +44,8 @@ struct CrateCircles {
     largest: usize,
     /// What the files of the circles use of each other, a line each.
     uses: Vec<String>,
+    /// Circles of its folders.
+    of_folders: Vec<FolderCircle>,
 }
 
 /// Compares the circles of all crates with those that are admitted. Returns lines on what was found.
@@ -61,6 +68,10 @@ pub(super) fn print_uses(metadata: &Value, name: &str) -> Result<()> {
     let crates = read_all(metadata)?;
     let circles = crates.get(name).ok_or_else(|| format!("there is no crate {name}"))?;
     circles.uses.iter().for_each(|line| println!("{line}"));
+    for circle in &circles.of_folders {
+        println!("{}", circle.line(name));
+        circle.uses.iter().for_each(|line| println!("  {line}"));
+    }
     println!("{}", circles.line(name));
     Ok(())
 }
@@ -98,12 +109,24 @@ impl CrateCircles {
             self.largest = self.largest.max(circle.len());
             self.uses.extend(graph.uses_within(&circle));
         }
+        self.of_folders.extend(folder_graph::circles(&graph));
         Ok(())
+    }
+
+    /// Returns the number of its folders that are in a circle.
+    fn folders_in_circles(&self) -> usize {
+        self.of_folders.iter().map(|circle| circle.folders.len()).sum()
     }
 
     fn line(&self, name: &str) -> String {
         let Self { files, in_circles, largest, .. } = self;
         format!("{name}: largest circle {largest} files, in circles {in_circles} of {files}")
+    }
+}
+
+impl FolderCircle {
+    fn line(&self, name: &str) -> String {
+        format!("{name}: these folders use each other in a circle: {}", self.folders.join(", "))
     }
 }
 
@@ -116,9 +139,12 @@ fn compare(admitted: &Admitted, crates: &BTreeMap<String, CrateCircles>) -> Vec<
             let found = circles.in_circles;
             faults
                 .push(format!("{name}: {found} files are in circles, and {LIST} admits {maximum}"));
-            faults.extend(circles.uses.iter().take(MAX_USES_SHOWN).map(|line| format!("  {line}")));
-            if circles.uses.len() > MAX_USES_SHOWN {
-                faults.push(format!("  …; all of them: cargo xtask layers --circles {name}"));
+            show_uses(&mut faults, name, &circles.uses);
+        }
+        if circles.folders_in_circles() > rule.map_or(0, |rule| rule.folders) {
+            for circle in &circles.of_folders {
+                faults.push(circle.line(name));
+                show_uses(&mut faults, name, &circle.uses);
             }
         }
         if rule.is_some_and(|rule| rule.reason.trim().is_empty()) {
@@ -126,23 +152,42 @@ fn compare(admitted: &Admitted, crates: &BTreeMap<String, CrateCircles>) -> Vec<
         }
     }
     for name in admitted.circles.keys() {
-        if crates.get(name).is_none_or(|circles| circles.in_circles == 0) {
+        let has_none =
+            |circles: &CrateCircles| circles.in_circles == 0 && circles.of_folders.is_empty();
+        if crates.get(name).is_none_or(has_none) {
             faults.push(format!("{LIST}: {name} has no circle any more; delete its entry"));
         }
     }
     faults
 }
 
+/// Adds the first uses of a circle to the faults, and how to see all.
+fn show_uses(faults: &mut Vec<String>, name: &str, uses: &[String]) {
+    faults.extend(uses.iter().take(MAX_USES_SHOWN).map(|line| format!("  {line}")));
+    if uses.len() > MAX_USES_SHOWN {
+        faults.push(format!("  …; all of them: cargo xtask layers --circles {name}"));
+    }
+}
+
 /// Returns a line for each crate with a circle.
 fn summary(admitted: &Admitted, crates: &BTreeMap<String, CrateCircles>) -> String {
-    let with_circles = crates.iter().filter(|(_, circles)| circles.in_circles > 0);
+    let with_circles = crates
+        .iter()
+        .filter(|(_, circles)| circles.in_circles > 0 || !circles.of_folders.is_empty());
     let lines = with_circles.map(|(name, circles)| {
-        let maximum = admitted.circles.get(name).map_or(0, |rule| rule.files);
-        let note = match circles.in_circles < maximum {
+        let rule = admitted.circles.get(name);
+        let note = |found: usize, maximum: usize| match found < maximum {
             true => format!(" (admitted are {maximum}: lower that in {LIST})"),
             false => String::new(),
         };
-        format!("\n      {}{note}", circles.line(name))
+        let of_files = note(circles.in_circles, rule.map_or(0, |rule| rule.files));
+        let mut line = format!("\n      {}{of_files}", circles.line(name));
+        let maximum = rule.map_or(0, |rule| rule.folders);
+        if maximum > 0 {
+            let found = circles.folders_in_circles();
+            line += &format!("; folders in circles {found}{}", note(found, maximum));
+        }
+        line
     });
     let files: usize = crates.values().map(|circles| circles.files).sum();
     format!("{files} files{}", lines.collect::<String>())
@@ -164,7 +209,13 @@ mod tests {
     fn crates(in_circles: usize) -> BTreeMap<String, CrateCircles> {
         let uses =
             (0..in_circles).map(|file| format!("{file}.rs uses next.rs: next::It")).collect();
-        let circles = CrateCircles { files: 9, in_circles, largest: in_circles, uses };
+        let circles = CrateCircles {
+            files: 9,
+            in_circles,
+            largest: in_circles,
+            uses,
+            of_folders: Vec::new(),
+        };
         [("engine".to_owned(), circles), ("wire".to_owned(), CrateCircles::default())].into()
     }
 
@@ -182,6 +233,29 @@ mod tests {
         assert!(found.contains("engine: 5 files are in circles"), "{found}");
         assert!(found.contains("admits 4") && found.contains("4.rs uses next.rs"), "{found}");
         assert!(faults("", 2).join("\n").contains("admits 0"));
+    }
+
+    #[test]
+    fn a_circle_of_folders_fails_and_its_uses_are_shown() {
+        let circle = FolderCircle {
+            folders: vec!["queue".into(), "table".into()],
+            uses: vec!["queue.rs uses table/row.rs: Row".into()],
+        };
+        let mut crates = crates(0);
+        crates.get_mut("engine").unwrap().of_folders.push(circle);
+        let expected = [
+            "engine: these folders use each other in a circle: queue, table",
+            "  queue.rs uses table/row.rs: Row",
+        ];
+        assert_eq!(compare(&Admitted::default(), &crates), expected);
+        let admits = |folders: usize| {
+            let list = format!("[circles.engine]\nfolders = {folders}\nreason = 'a row is one'");
+            toml::from_str::<Admitted>(&list).unwrap()
+        };
+        assert_eq!(compare(&admits(1), &crates), expected);
+        assert_eq!(compare(&admits(2), &crates), Vec::<String>::new());
+        let lines = summary(&admits(3), &crates);
+        assert!(lines.contains("folders in circles 2 (admitted are 3: lower that"), "{lines}");
     }
 
     #[test]

@@ -17,7 +17,9 @@ use crate::Result;
 pub(super) struct FileGraph {
     pub(super) files: Vec<PathBuf>,
     /// For each file the files that it uses, each with a path that names one of its items.
-    uses: Vec<BTreeMap<usize, String>>,
+    pub(super) uses: Vec<BTreeMap<usize, String>>,
+    /// For each file the name of the module of the root that it is in; `None` for the root itself.
+    pub(super) folders: Vec<Option<String>>,
 }
 
 /// What a path leads to.
@@ -56,53 +58,79 @@ impl FileGraph {
                 }
             }
         }
-        Ok(Self { files: tree.files, uses })
+        let folders = tree.folders();
+        Ok(Self { files: tree.files, uses, folders })
     }
 
     /// Returns the circles: the largest sets of at least two files of which each uses each other,
     /// directly or through others; the largest set first.
     pub(super) fn circles(&self) -> Vec<BTreeSet<usize>> {
-        let reached: Vec<BTreeSet<usize>> =
-            (0..self.files.len()).map(|file| self.reached_from(file)).collect();
-        let mut circles = BTreeSet::new();
-        for (file, from_it) in reached.iter().enumerate() {
-            let circle: BTreeSet<usize> =
-                from_it.iter().copied().filter(|other| reached[*other].contains(&file)).collect();
-            if circle.len() > 1 {
-                circles.insert(circle);
-            }
-        }
-        let mut circles: Vec<_> = circles.into_iter().collect();
-        circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
-        circles
-    }
-
-    fn reached_from(&self, file: usize) -> BTreeSet<usize> {
-        let mut reached = BTreeSet::new();
-        let mut next = vec![file];
-        while let Some(file) = next.pop() {
-            next.extend(self.uses[file].keys().filter(|used| reached.insert(**used)));
-        }
-        reached
+        let uses: Vec<_> = self.uses.iter().map(|used| used.keys().copied().collect()).collect();
+        circles(&uses)
     }
 
     /// Returns the uses between files of a circle, a line each.
     pub(super) fn uses_within(&self, circle: &BTreeSet<usize>) -> Vec<String> {
         let uses = circle.iter().flat_map(|file| {
             let within = self.uses[*file].iter().filter(|(used, _)| circle.contains(used));
-            within.map(|(used, path)| {
-                let (user, used) = (self.files[*file].display(), self.files[*used].display());
-                format!("{user} uses {used}: {path}")
-            })
+            within.map(|(used, path)| self.use_line(*file, *used, path))
         });
         uses.collect()
     }
+
+    /// Returns the line that says that a file uses an item of another.
+    pub(super) fn use_line(&self, user: usize, used: usize, path: &str) -> String {
+        format!("{} uses {}: {path}", self.files[user].display(), self.files[used].display())
+    }
+}
+
+/// Returns the largest sets of at least two nodes of a graph of which each leads to each other; the
+/// largest set first. `edges` has for each node those that it leads to.
+pub(super) fn circles(edges: &[BTreeSet<usize>]) -> Vec<BTreeSet<usize>> {
+    let reached: Vec<_> = (0..edges.len()).map(|node| reached_from(edges, node)).collect();
+    let mut circles = BTreeSet::new();
+    for (node, from_it) in reached.iter().enumerate() {
+        let circle: BTreeSet<usize> =
+            from_it.iter().copied().filter(|other| reached[*other].contains(&node)).collect();
+        if circle.len() > 1 {
+            circles.insert(circle);
+        }
+    }
+    let mut circles: Vec<_> = circles.into_iter().collect();
+    circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    circles
+}
+
+fn reached_from(edges: &[BTreeSet<usize>], node: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![node];
+    while let Some(node) = next.pop() {
+        next.extend(edges[node].iter().filter(|other| reached.insert(**other)));
+    }
+    reached
 }
 
 /// The file that defines a type, and the name by which another file knows it.
 type TypeKey<'a> = (usize, &'a str);
 
 impl ModuleTree {
+    /// Returns for each file the name of the module of the root that it is in.
+    fn folders(&self) -> Vec<Option<String>> {
+        let mut folders = vec![None; self.files.len()];
+        let Some(root) = self.modules.first() else { return folders };
+        for (name, child) in &root.children {
+            let mut next = vec![*child];
+            while let Some(module) = next.pop().map(|module| &self.modules[module]) {
+                // The code of a module within the root's file is the root's.
+                if module.file != root.file {
+                    folders[module.file] = Some(name.clone());
+                }
+                next.extend(module.children.values());
+            }
+        }
+        folders
+    }
+
     /// Returns the files that define the methods of types, apart from those of traits.
     fn methods(&self) -> BTreeMap<(TypeKey<'_>, &str), usize> {
         let mut methods = BTreeMap::new();
@@ -174,14 +202,14 @@ impl ModuleTree {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
-    /// Returns the circles of a crate of these files, each circle as the sorted names of its files.
-    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    /// Returns the graph of a crate of these files, whose names are below the crate's folder.
+    pub(in super::super) fn graph(files: &[(&str, &str)]) -> FileGraph {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(format!("roce-xtask-files-{process}-{count}"));
@@ -190,12 +218,20 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let graph = FileGraph::read(&folder.join("lib.rs")).unwrap();
+        let mut graph = FileGraph::read(&folder.join("lib.rs")).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        let name =
-            |file: &usize| graph.files[*file].strip_prefix(&folder).unwrap().display().to_string();
+        for file in &mut graph.files {
+            *file = file.strip_prefix(&folder).unwrap().to_owned();
+        }
+        graph
+    }
+
+    /// Returns the circles of a crate of these files, each circle as the sorted names of its files.
+    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let graph = graph(files);
         let named = graph.circles().into_iter().map(|circle| {
-            let mut names: Vec<String> = circle.iter().map(name).collect();
+            let mut names: Vec<String> =
+                circle.iter().map(|file| graph.files[*file].display().to_string()).collect();
             names.sort();
             names
         });

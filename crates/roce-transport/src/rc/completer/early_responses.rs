@@ -8,9 +8,10 @@ use roce_wire::{Packet, Verified};
 use super::{Completer, IncomingResponse};
 use crate::context::DropReason;
 use crate::rc::loss_recovery::DeferredNak;
-use crate::rc::reorder_buffer::{Arrival, ReorderBudget};
+use crate::rc::reorder_buffer::Arrival;
 use crate::rc::requester::Requester;
 use crate::rc::send_state::SendState;
+use crate::reorder_budget::ReorderBudget;
 use crate::{CompletionStatus, Memory, Observer, RetransmitCause};
 
 impl Completer {

@@ -5,7 +5,7 @@ use roce_wire::{BTH_LEN, Bth, ICRC_LEN, Pad, RETH_LEN, Reth};
 use super::Requester;
 use super::ack_request::AckPolicy;
 use crate::context::Context;
-use crate::endpoint::peer_window::PeerWindow;
+use crate::peer_window::PeerWindow;
 use crate::qp::context::QpContext;
 use crate::qp::outgoing_message::data_opcode;
 use crate::rc::send_state::Sent;

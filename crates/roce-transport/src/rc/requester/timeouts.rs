@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::Requester;
 use crate::context::Context;
-use crate::endpoint::peer_window::PeerView;
+use crate::peer_window::PeerView;
 use crate::qp::context::QpContext;
 use crate::timers::{Timer, Timers};
 use crate::{CompletionStatus, Instant, Observer};

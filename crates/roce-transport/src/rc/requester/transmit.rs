@@ -4,7 +4,7 @@ use super::Requester;
 use super::ack_request::AckPolicy;
 use super::packets::{ReadLimit, RequestWriter, Written};
 use crate::context::Context;
-use crate::endpoint::peer_window::PeerWindow;
+use crate::peer_window::PeerWindow;
 use crate::qp::context::QpContext;
 use crate::qp::local_operation::execute_local;
 use crate::timers::Timers;

@@ -1,9 +1,0 @@
-//! The extended interface: functions that programs reach through pointers in a context, a completion
-//! queue or a queue pair.
-
-pub(crate) mod cursor;
-pub(crate) mod domain;
-pub(crate) mod poll;
-pub(crate) mod post;
-pub(crate) mod staging;
-pub(crate) mod values;
