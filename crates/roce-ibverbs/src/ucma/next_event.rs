@@ -24,20 +24,26 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
         // channel, so that it sleeps on; rping relies on that.
         Lookup::Foreign => return wait::for_ever(woken),
     };
-    let devices = channel.events.devices();
-    devices.iter().for_each(|device| device.run_round());
     let mut outcome = None;
     let mut take = || {
         outcome = take(process, &channel, response);
         channel.bell.settle(fd);
         outcome.is_some()
     };
+    let mut devices = Vec::new();
     let attempt = if take() {
         Attempt::Fetched
     } else {
-        // SAFETY: the program keeps the descriptor open during its call.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-        wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
+        // All identifiers of the channel are asked for theirs.
+        devices = channel.events.devices();
+        devices.iter().for_each(|device| device.run_round());
+        if take() {
+            Attempt::Fetched
+        } else {
+            // SAFETY: the program keeps the descriptor open during its call.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+            wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
+        }
     };
     if matches!(attempt, Attempt::Sleep(_)) {
         devices.iter().for_each(Device::leave_to_threads);

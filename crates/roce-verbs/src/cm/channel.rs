@@ -102,6 +102,11 @@ impl EventChannel {
         ids.push(Arc::downgrade(&id.0));
     }
 
+    fn has(&self, id: &Id) -> bool {
+        let ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.iter().any(|it| std::ptr::eq(it.as_ptr(), Arc::as_ptr(&id.0)))
+    }
+
     /// Takes the next event, if one waits. Runs no round of a device.
     pub fn try_next(&self) -> Option<Event> {
         loop {
@@ -296,7 +301,9 @@ impl Id {
     pub fn migrate(&self, channel: &EventChannel) -> u32 {
         if self.0.is_current() {
             self.0.target.move_to(&channel.0.list);
-            channel.add(self);
+            if !channel.has(self) {
+                channel.add(self);
+            }
         }
         self.0.target.reported.load(Ordering::Acquire)
     }
