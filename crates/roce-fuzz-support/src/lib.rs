@@ -1,5 +1,5 @@
-//! Support of the fuzz targets: the script reader for their bodies, and the replay of corpora for
-//! tests (feature `corpus`).
+//! Support of the fuzz targets and of random tests: the script reader for their bodies, the seeds, and the replay of
+//! corpora for tests (feature `corpus`).
 //!
 //! ```
 //! use roce_fuzz_support::Script;
@@ -13,7 +13,9 @@
 #[cfg(feature = "corpus")]
 mod corpus;
 mod script;
+mod seeds;
 
 #[cfg(feature = "corpus")]
 pub use corpus::{check_seed, random_seed, read_corpus, replay, write_corpus};
 pub use script::Script;
+pub use seeds::{repeat_with, seeds};

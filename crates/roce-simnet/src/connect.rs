@@ -1,8 +1,7 @@
 //! The attributes that connect a queue pair.
 
 use roce_transport::{
-    AccessFlags, AckTimeout, CqHandle, PathAttributes, QpAttributes, QpCap, QpInit, QpState,
-    SrqHandle,
+    AccessFlags, AckTimeout, CqHandle, PathAttributes, QpAttributes, QpCap, QpInit, SrqHandle,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
@@ -79,37 +78,23 @@ impl ConnectOptions {
     /// # Panics
     /// If there is no such end.
     pub fn transitions(&self, end: usize, path: PathAttributes, peer: Qpn) -> [QpAttributes; 3] {
-        let Self { service, .. } = *self;
-        let (is_rc, is_connected) = (service == Service::Rc, service != Service::Ud);
-        [
+        let (own_psn, psn) = (self.first_psn[end], self.first_psn[1 - end]);
+        let steps = [
+            QpAttributes { q_key: Some(self.q_key), ..QpAttributes::init(self.access) },
             QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: is_connected.then_some(self.access),
-                q_key: (!is_connected).then_some(self.q_key),
-                ..QpAttributes::default()
+                max_dest_rd_atomic: Some(self.max_dest_rd_atomic),
+                min_rnr_timer: Some(self.min_rnr_timer),
+                gap_reports: self.gap_reports.then_some(true),
+                ..QpAttributes::ready_to_receive(path, self.path_mtu, peer, psn)
             },
             QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: is_connected.then_some(path),
-                path_mtu: is_connected.then_some(self.path_mtu),
-                dest_qpn: is_connected.then_some(peer),
-                rq_psn: is_connected.then_some(self.first_psn[1 - end]),
-                max_dest_rd_atomic: is_rc.then_some(self.max_dest_rd_atomic),
-                min_rnr_timer: is_rc.then_some(self.min_rnr_timer),
-                gap_reports: (is_rc && self.gap_reports).then_some(true),
-                ..QpAttributes::default()
+                max_rd_atomic: Some(self.max_rd_atomic),
+                ack_timeout: Some(self.ack_timeout),
+                retry_count: Some(self.retry_count),
+                rnr_retry: Some(self.rnr_retry),
+                ..QpAttributes::ready_to_send(own_psn)
             },
-            QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(self.first_psn[end]),
-                max_rd_atomic: is_rc.then_some(self.max_rd_atomic),
-                ack_timeout: is_rc.then_some(self.ack_timeout),
-                retry_count: is_rc.then_some(self.retry_count),
-                rnr_retry: is_rc.then_some(self.rnr_retry),
-                ..QpAttributes::default()
-            },
-        ]
+        ];
+        steps.map(|step| step.of_service(self.service))
     }
 }

@@ -79,6 +79,84 @@ pub struct QpAttributes {
     pub gap_reports: Option<bool>,
 }
 
+/// The three transitions of a connection. The other attributes follow by hand, as those of reliable connections do
+/// here; [`of_service`](Self::of_service) leaves out what a service does not have.
+///
+/// ```
+/// use roce_transport::{AccessFlags, AckTimeout, PathAttributes, PathHandle, QpAttributes, QpState};
+/// use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+///
+/// let ([local, remote], psn) = ([[10, 0, 0, 1].into(), [10, 0, 0, 2].into()], Psn::ZERO);
+/// let path = PathAttributes { handle: PathHandle(1), local, remote, max_rate: None };
+/// let steps = [
+///     QpAttributes::init(AccessFlags::ALL),
+///     QpAttributes {
+///         max_dest_rd_atomic: Some(4),
+///         min_rnr_timer: Some(RnrTimer::DEFAULT),
+///         ..QpAttributes::ready_to_receive(path, PathMtu::B1024, Qpn::new(0x11).unwrap(), psn)
+///     },
+///     QpAttributes {
+///         max_rd_atomic: Some(4),
+///         ack_timeout: AckTimeout::new(14),
+///         retry_count: Some(7),
+///         rnr_retry: Some(7),
+///         ..QpAttributes::ready_to_send(psn)
+///     },
+/// ];
+/// let of_uc = steps.map(|step| step.of_service(Service::Uc));
+/// assert_eq!(of_uc[2], QpAttributes::ready_to_send(psn));
+/// ```
+impl QpAttributes {
+    /// From RESET to INIT: a connection whose peer has these rights, on the one port and partition that there are.
+    pub fn init(access: AccessFlags) -> Self {
+        Self { access: Some(access), ..Self::init_of_datagrams(0) }.of_service(Service::Rc)
+    }
+
+    /// From RESET to INIT, for datagrams.
+    pub fn init_of_datagrams(q_key: u32) -> Self {
+        let state = Some(QpState::Init);
+        Self { state, pkey_index: Some(0), port: Some(1), q_key: Some(q_key), ..Self::default() }
+    }
+
+    /// From INIT to RTR: the peer, whose first request has the PSN `rq_psn`.
+    pub fn ready_to_receive(
+        path: PathAttributes,
+        path_mtu: PathMtu,
+        dest_qpn: Qpn,
+        rq_psn: Psn,
+    ) -> Self {
+        Self {
+            state: Some(QpState::ReadyToReceive),
+            path: Some(path),
+            path_mtu: Some(path_mtu),
+            dest_qpn: Some(dest_qpn),
+            rq_psn: Some(rq_psn),
+            ..Self::default()
+        }
+    }
+
+    /// From RTR to RTS: the first request has the PSN `sq_psn`.
+    pub fn ready_to_send(sq_psn: Psn) -> Self {
+        Self { state: Some(QpState::ReadyToSend), sq_psn: Some(sq_psn), ..Self::default() }
+    }
+
+    /// Returns these without what a queue pair of the service does not have.
+    pub fn of_service(mut self, service: Service) -> Self {
+        if service == Service::Ud {
+            (self.access, self.path, self.path_mtu) = (None, None, None);
+            (self.dest_qpn, self.rq_psn) = (None, None);
+        } else {
+            self.q_key = None;
+        }
+        if service != Service::Rc {
+            (self.max_rd_atomic, self.max_dest_rd_atomic, self.min_rnr_timer) = (None, None, None);
+            (self.ack_timeout, self.retry_count, self.rnr_retry) = (None, None, None);
+            self.gap_reports = None;
+        }
+        self
+    }
+}
+
 /// The path to the peer. The addresses tell the peer's packets from others; the handle names the path
 /// to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -116,33 +116,20 @@ fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side
 }
 
 fn to_ready_to_send(local: IpAddr, remote: IpAddr) -> [QpAttributes; 3] {
-    let psn = Some(FIRST_PSN);
+    let path = PathAttributes { handle: PathHandle(5), local, remote, max_rate: None };
     [
+        QpAttributes::init(AccessFlags::ALL),
         QpAttributes {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(AccessFlags::ALL),
-            ..QpAttributes::default()
-        },
-        QpAttributes {
-            state: Some(QpState::ReadyToReceive),
-            path: Some(PathAttributes { handle: PathHandle(5), local, remote, max_rate: None }),
-            path_mtu: Some(PathMtu::B256),
-            dest_qpn: Some(QPN),
-            rq_psn: psn,
             max_dest_rd_atomic: Some(2),
             min_rnr_timer: Some(RnrTimer::DEFAULT),
-            ..QpAttributes::default()
+            ..QpAttributes::ready_to_receive(path, PathMtu::B256, QPN, FIRST_PSN)
         },
         QpAttributes {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: psn,
             max_rd_atomic: Some(2),
             ack_timeout: AckTimeout::new(14),
             retry_count: Some(7),
             rnr_retry: Some(7),
-            ..QpAttributes::default()
+            ..QpAttributes::ready_to_send(FIRST_PSN)
         },
     ]
 }

@@ -132,7 +132,7 @@ mod orphans;
 mod parameters;
 mod route;
 
-pub use crate::cm_router::{Error, EventNotifier};
+pub use crate::cm_router::{Error, EventNotifier, LISTENERS};
 pub use crate::connection_timing::{Timing, TimingError};
 pub use channel::EventChannel;
 pub use event::{DatagramPeer, Event, EventKind, MulticastGroup, PeerParameters, Unreachable};

@@ -24,6 +24,7 @@ pub(crate) use self::event_target::{
     DeviceNumber, EventTarget, Queued, Resolution, What, is_of_datagrams,
 };
 pub(crate) use self::join_name::JoinName;
+pub use self::port_claim::LISTENERS;
 pub(crate) use self::port_claim::{PortClaim, automatic_port};
 pub(crate) use self::router::Router;
 pub(crate) use self::stray::Strays;

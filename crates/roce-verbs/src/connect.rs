@@ -107,13 +107,7 @@ impl QueuePair {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn init(&self, options: &ConnectOptions) -> Result<(), Error> {
-        self.modify(&QpAttributes {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(options.access),
-            ..QpAttributes::default()
-        })
+        self.modify(&QpAttributes::init(options.access))
     }
 
     /// Moves the queue pair from INIT through RTR to RTS.
@@ -122,11 +116,7 @@ impl QueuePair {
     /// As [`connect`](Self::connect).
     pub fn connect_from_init(&self, peer: &QpDest, options: &ConnectOptions) -> Result<(), Error> {
         self.ready_to_receive(peer.qpn, peer.psn, peer.gid, options)?;
-        let to_send = QpAttributes {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: Some(self.first_psn()),
-            ..QpAttributes::default()
-        };
+        let to_send = QpAttributes::ready_to_send(self.first_psn());
         if self.service() != Service::Rc {
             return self.modify(&to_send);
         }
@@ -147,17 +137,10 @@ impl QueuePair {
     /// # Errors
     /// As [`modify`](Self::modify).
     pub fn ready_for_datagrams(&self, q_key: u32) -> Result<(), Error> {
-        self.modify(&QpAttributes {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            q_key: Some(q_key),
-            ..QpAttributes::default()
-        })?;
-        let to = |state| QpAttributes { state: Some(state), ..QpAttributes::default() };
-        self.modify(&to(QpState::ReadyToReceive))?;
-        let sq_psn = Some(self.first_psn());
-        self.modify(&QpAttributes { sq_psn, ..to(QpState::ReadyToSend) })
+        self.modify(&QpAttributes::init_of_datagrams(q_key))?;
+        let state = Some(QpState::ReadyToReceive);
+        self.modify(&QpAttributes { state, ..QpAttributes::default() })?;
+        self.modify(&QpAttributes::ready_to_send(self.first_psn()))
     }
 
     fn ready_to_receive(
@@ -179,17 +162,12 @@ impl QueuePair {
             Some(mtu) => mtu,
             None => return Err(Error::path_mtu_too_large(PathMtu::B256, self.driver.port())),
         };
-        let is_reliable = self.service() == Service::Rc;
         let attributes = QpAttributes {
-            state: Some(QpState::ReadyToReceive),
-            path_mtu: Some(path_mtu),
-            dest_qpn: Some(peer),
-            rq_psn: Some(first_psn),
-            max_dest_rd_atomic: is_reliable.then_some(options.max_dest_rd_atomic),
-            min_rnr_timer: is_reliable.then_some(options.min_rnr_timer),
-            gap_reports: (is_reliable && options.gap_reports).then_some(true),
-            ..QpAttributes::default()
+            max_dest_rd_atomic: Some(options.max_dest_rd_atomic),
+            min_rnr_timer: Some(options.min_rnr_timer),
+            gap_reports: options.gap_reports.then_some(true),
+            ..QpAttributes::ready_to_receive(path.attributes(), path_mtu, peer, first_psn)
         };
-        self.modify_with_path(&attributes, &path)
+        self.modify(&attributes.of_service(self.service()))
     }
 }

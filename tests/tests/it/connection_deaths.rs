@@ -113,13 +113,13 @@ fn wait_until_free(process: &mut Process) {
     }
 }
 
-/// `ROCE_ROUNDS` says how many processes die, `ROCE_ROUND_SEED` repeats their states.
+/// `ROCE_ROUNDS` says how many processes die, `ROCE_SEED` repeats their states.
 #[tier1]
 fn a_process_that_dies_in_any_state_holds_no_port_and_its_peer_is_told_once_and_in_time() {
     let setting = |name: &str| env::var(name).ok().map(|it| it.parse::<u64>().expect("a number"));
     let rounds = setting("ROCE_ROUNDS");
-    let seed = setting("ROCE_ROUND_SEED").unwrap_or_else(rand::random);
-    println!("ROCE_ROUND_SEED={seed}");
+    let seed = setting("ROCE_SEED").unwrap_or_else(rand::random);
+    println!("ROCE_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let cable = Cable::with_mtu(1500);
     let mut peer = Peer::new(&cable.right);

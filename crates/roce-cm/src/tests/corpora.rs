@@ -1,8 +1,6 @@
 //! The corpora of the fuzz targets, replayed; and random scripts.
 
-use std::env;
-
-use roce_fuzz_support::{check_seed, random_seed, replay};
+use roce_fuzz_support::{check_seed, random_seed, repeat_with, replay, seeds};
 
 use crate::fuzzing::{cm_agent, cm_pair};
 
@@ -26,26 +24,20 @@ fn the_stored_seeds_are_the_generated_ones() {
 }
 
 /// Prints how to repeat a random case that fails.
-struct Case {
-    test: &'static str,
-    seed: u64,
-}
+struct Case(u64);
 
 impl Drop for Case {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Self { test, seed } = self;
-            eprintln!("seed {seed}: ROCE_CASE={seed} cargo test -p roce-cm {test}");
+            eprintln!("{}", repeat_with(self.0, "roce-cm"));
         }
     }
 }
 
-/// Runs `body` on random bytes of `cases` seeds, or of the one in `ROCE_CASE`.
-fn random(test: &'static str, cases: u64, len: usize, body: fn(&[u8])) {
-    let only = env::var("ROCE_CASE").ok().map(|it| it.parse().expect("ROCE_CASE is a seed"));
-    let seeds = only.map_or(0..cases, |seed: u64| seed..seed + 1);
-    for seed in seeds {
-        let _case = Case { test, seed };
+/// Runs `body` on random bytes of some seeds.
+fn random(cases: u64, len: usize, body: fn(&[u8])) {
+    for seed in seeds(cases) {
+        let _case = Case(seed);
         let mut random = crate::random::Random::new(seed);
         let bytes: Vec<u8> = (0..len).map(|_| random.number() as u8).collect();
         body(&bytes);
@@ -54,10 +46,10 @@ fn random(test: &'static str, cases: u64, len: usize, body: fn(&[u8])) {
 
 #[test]
 fn random_pairs_agree() {
-    random("random_pairs_agree", 20_000, 100, cm_pair);
+    random(20_000, 100, cm_pair);
 }
 
 #[test]
 fn random_datagrams_leave_the_agent_sound() {
-    random("random_datagrams_leave_the_agent_sound", 4000, 1500, cm_agent);
+    random(4000, 1500, cm_agent);
 }

@@ -245,7 +245,7 @@ mod tests {
     use roce_io::RxFrame;
     use roce_transport::{
         AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
-        QpAttributes, QpCap, QpInit, QpState, SendOperation, SendWr, Service,
+        QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
     };
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
@@ -320,10 +320,6 @@ mod tests {
         }
     }
 
-    fn attributes(state: QpState) -> QpAttributes {
-        QpAttributes { state: Some(state), ..QpAttributes::default() }
-    }
-
     #[test]
     fn an_interface_that_has_room_again_while_it_receives_lets_queue_pairs_send() {
         let sent = Arc::default();
@@ -356,21 +352,11 @@ mod tests {
         };
         engine.endpoint.create_qp(qpn, init).unwrap();
         let now = Instant::default();
+        let path = PathAttributes { handle, local, remote, max_rate: None };
         for step in [
-            QpAttributes {
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(AccessFlags::ALL),
-                ..attributes(QpState::Init)
-            },
-            QpAttributes {
-                path: Some(PathAttributes { handle, local, remote, max_rate: None }),
-                path_mtu: Some(PathMtu::B1024),
-                dest_qpn: Some(qpn),
-                rq_psn: Some(Psn::ZERO),
-                ..attributes(QpState::ReadyToReceive)
-            },
-            QpAttributes { sq_psn: Some(Psn::ZERO), ..attributes(QpState::ReadyToSend) },
+            QpAttributes::init(AccessFlags::ALL),
+            QpAttributes::ready_to_receive(path, PathMtu::B1024, qpn, Psn::ZERO),
+            QpAttributes::ready_to_send(Psn::ZERO),
         ] {
             engine.endpoint.modify_qp(now, qpn, &step).unwrap();
         }

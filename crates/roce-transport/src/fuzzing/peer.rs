@@ -510,38 +510,25 @@ impl Side {
     }
 
     fn steps(&self, qpn: Qpn, link: &Link) -> [QpAttributes; 3] {
-        let (is_rc, is_connected) = (link.service == Service::Rc, link.service != Service::Ud);
-        [
+        let (own_psn, psn) = (link.first_psn[self.index], link.first_psn[1 - self.index]);
+        let steps = [
+            QpAttributes { q_key: Some(Q_KEY), ..QpAttributes::init(AccessFlags::ALL) },
             QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: is_connected.then_some(AccessFlags::ALL),
-                q_key: (!is_connected).then_some(Q_KEY),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: is_connected.then_some(self.path),
-                path_mtu: is_connected.then_some(link.mtu),
-                dest_qpn: is_connected.then_some(qpn),
-                rq_psn: is_connected.then_some(link.first_psn[1 - self.index]),
-                max_dest_rd_atomic: is_rc.then_some(link.max_rd_atomic),
-                min_rnr_timer: is_rc.then_some(link.rnr_timer),
+                max_dest_rd_atomic: Some(link.max_rd_atomic),
+                min_rnr_timer: Some(link.rnr_timer),
                 // Both with and without.
-                gap_reports: is_rc.then_some(link.max_rd_atomic.is_multiple_of(2)),
-                ..QpAttributes::default()
+                gap_reports: Some(link.max_rd_atomic.is_multiple_of(2)),
+                ..QpAttributes::ready_to_receive(self.path, link.mtu, qpn, psn)
             },
             QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(link.first_psn[self.index]),
-                max_rd_atomic: is_rc.then_some(link.max_rd_atomic),
-                ack_timeout: AckTimeout::new(link.ack_timeout).filter(|_| is_rc),
-                retry_count: is_rc.then_some(link.retry_count),
-                rnr_retry: is_rc.then_some(link.rnr_retry),
-                ..QpAttributes::default()
+                max_rd_atomic: Some(link.max_rd_atomic),
+                ack_timeout: AckTimeout::new(link.ack_timeout),
+                retry_count: Some(link.retry_count),
+                rnr_retry: Some(link.rnr_retry),
+                ..QpAttributes::ready_to_send(own_psn)
             },
-        ]
+        ];
+        steps.map(|step| step.of_service(link.service))
     }
 }
 

@@ -103,39 +103,24 @@ impl Settings {
 
     /// What brings a queue pair from RESET to RTS.
     pub(super) fn steps(&self) -> [QpAttributes; 3] {
-        let first_psn = Some(self.first_psn);
-        let (is_rc, is_connected) = (self.service == Service::Rc, self.service != Service::Ud);
-        let max_rd_atomic = is_rc.then_some(self.max_rd_atomic);
-        [
+        let retries = Some(self.timers >> 5);
+        let steps = [
+            QpAttributes { q_key: Some(Q_KEY), ..QpAttributes::init(self.access) },
             QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: is_connected.then_some(self.access),
-                q_key: (!is_connected).then_some(Q_KEY),
-                ..QpAttributes::default()
+                max_dest_rd_atomic: Some(self.max_rd_atomic),
+                min_rnr_timer: RnrTimer::new(self.timers & 0x1f),
+                gap_reports: Some(self.gap_reports),
+                ..QpAttributes::ready_to_receive(PATH, self.mtu, PEER, self.first_psn)
             },
             QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: is_connected.then_some(PATH),
-                path_mtu: is_connected.then_some(self.mtu),
-                dest_qpn: is_connected.then_some(PEER),
-                rq_psn: first_psn.filter(|_| is_connected),
-                max_dest_rd_atomic: max_rd_atomic,
-                min_rnr_timer: RnrTimer::new(self.timers & 0x1f).filter(|_| is_rc),
-                gap_reports: is_rc.then_some(self.gap_reports),
-                ..QpAttributes::default()
+                max_rd_atomic: Some(self.max_rd_atomic),
+                ack_timeout: AckTimeout::new(self.timers & 0x1f),
+                retry_count: retries,
+                rnr_retry: retries,
+                ..QpAttributes::ready_to_send(self.first_psn)
             },
-            QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: first_psn,
-                max_rd_atomic,
-                ack_timeout: AckTimeout::new(self.timers & 0x1f).filter(|_| is_rc),
-                retry_count: is_rc.then_some(self.timers >> 5),
-                rnr_retry: is_rc.then_some(self.timers >> 5),
-                ..QpAttributes::default()
-            },
-        ]
+        ];
+        steps.map(|step| step.of_service(self.service))
     }
 
     /// To `state`, with the attributes whose bits are set in `with`.

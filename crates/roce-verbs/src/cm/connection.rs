@@ -222,13 +222,7 @@ impl Id {
     /// Those of [`QueuePair::modify`].
     pub fn init_queue_pair(&self, queue_pair: &QueuePair) -> Result<(), Error> {
         let rights = self.init_attributes()?;
-        Ok(queue_pair.modify(&QpAttributes {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access_of(rights)),
-            ..QpAttributes::default()
-        })?)
+        Ok(queue_pair.modify(&QpAttributes::init(access_of(rights)))?)
     }
 
     /// Moves the connection's queue pair from INIT through RTR to RTS: before
@@ -258,15 +252,11 @@ impl Id {
             ..QpAttributes::default()
         })?;
         let responder = rtr.reliable;
+        let (path, mtu) = (path.attributes(), rtr.path_mtu);
         queue_pair.modify(&QpAttributes {
-            state: Some(QpState::ReadyToReceive),
-            path: Some(path.attributes()),
-            path_mtu: Some(rtr.path_mtu),
-            dest_qpn: Some(rtr.dest_qpn),
-            rq_psn: Some(rtr.rq_psn),
             max_dest_rd_atomic: responder.map(|it| it.max_dest_rd_atomic),
             min_rnr_timer: responder.and_then(|it| RnrTimer::new(it.min_rnr_timer)),
-            ..QpAttributes::default()
+            ..QpAttributes::ready_to_receive(path, mtu, rtr.dest_qpn, rtr.rq_psn)
         })?;
         let requester = rts.reliable;
         let timeout = |code| {
@@ -274,13 +264,11 @@ impl Id {
             AckTimeout::new(code).ok_or(crate::Error::Modify(outside))
         };
         queue_pair.modify(&QpAttributes {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: Some(rts.sq_psn),
             ack_timeout: requester.map(|it| timeout(it.ack_timeout.code())).transpose()?,
             retry_count: requester.map(|it| it.retry_count),
             rnr_retry: requester.map(|it| it.rnr_retry),
             max_rd_atomic: requester.map(|it| it.max_rd_atomic),
-            ..QpAttributes::default()
+            ..QpAttributes::ready_to_send(rts.sq_psn)
         })?;
         Ok(())
     }

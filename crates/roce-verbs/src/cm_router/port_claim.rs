@@ -33,8 +33,8 @@ pub(crate) struct PortClaim {
 
 /// Start of the names of claims.
 const CLAIMS: &str = "roce/cm/";
-/// Start of the names of those that take requests.
-const LISTENERS: &str = "roce/cm-listening/";
+/// Start of the names of abstract sockets by which processes show that they take requests.
+pub const LISTENERS: &str = "roce/cm-listening/";
 
 /// Which addresses a claim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use roce_verbs::cm::LISTENERS;
+
 /// When to look whether rank 0 listens, and when to say that it does not.
 #[derive(Debug)]
 pub(crate) struct ServerWait {
@@ -50,11 +52,8 @@ impl ServerWait {
 
 /// Returns true if a program in the network namespace of a process waits for connections.
 pub(crate) fn is_listening(process: u32) -> bool {
-    roce_netns::is_listening(process, None) || roce_netns::has_abstract_socket(process, CLAIMS)
+    roce_netns::is_listening(process, None) || roce_netns::has_abstract_socket(process, LISTENERS)
 }
-
-/// Start of the names by which the library shows that it takes requests of rdma_cm.
-const CLAIMS: &str = "roce/cm-listening/";
 
 /// Shortest time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);

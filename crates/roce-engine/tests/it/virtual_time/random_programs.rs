@@ -1,5 +1,7 @@
 //! The driver's properties under random programs and trouble.
 
+use roce_fuzz_support::{repeat_with, seeds};
+
 use super::host::Counts;
 use super::world::{Trouble, World};
 
@@ -14,10 +16,7 @@ fn run(seed: u64) -> Counts {
     let trouble = TROUBLES[(seed % 4) as usize];
     let mut world = World::new(seed, trouble);
     if let Err(what) = world.run() {
-        panic!(
-            "{trouble:?}: {what}\nrepeat with: ROCE_CASE={seed} cargo test -p roce-engine --test \
-             virtual_time random_programs"
-        );
+        panic!("{trouble:?}: {what}\n{}", repeat_with(seed, env!("CARGO_PKG_NAME")));
     }
     let mut sum = Counts::default();
     for host in world.hosts {
@@ -26,17 +25,12 @@ fn run(seed: u64) -> Counts {
     sum
 }
 
-/// `ROCE_CASES` sets the number of cases, `ROCE_CASE` runs one.
 #[test]
 fn nothing_hangs_and_nothing_is_held_beyond_its_bound_whatever_programs_do() {
-    let from_environment = |name| std::env::var(name).ok().and_then(|it| it.parse().ok());
-    if let Some(seed) = from_environment("ROCE_CASE") {
-        println!("{:?}", run(seed));
-        return;
-    }
-    let cases = from_environment("ROCE_CASES").unwrap_or(DEFAULT_CASES);
+    let seeds = seeds(DEFAULT_CASES);
+    let cases = seeds.end - seeds.start;
     let mut sum = Counts::default();
-    for seed in 0..cases {
+    for seed in seeds {
         sum += run(seed);
     }
     println!("{cases} cases: {sum:?}");

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roce_engine::{MemoryTable, PlainRegion, Registration, WindowType};
+use roce_fuzz_support::{repeat_with, seeds};
 use roce_transport::{Access, AccessFlags, Accessor, Memory, PdHandle, WindowBinding};
 use roce_wire::Qpn;
 
@@ -269,14 +270,8 @@ fn run(seed: u64) {
 //= test mw-bind-range
 #[test]
 fn a_key_opens_what_its_window_is_bound_to_at_that_moment_and_nothing_else() {
-    let one = std::env::var("ROCE_SEED").ok().map(|text| text.parse().expect("a number"));
-    for seed in one.map_or(0..2000, |seed: u64| seed..seed + 1) {
-        let repeat = || {
-            format!(
-                "repeat with: ROCE_SEED={seed} cargo test -p roce-engine --test windows -- model"
-            )
-        };
+    for seed in seeds(2000) {
         let run = std::panic::catch_unwind(|| run(seed));
-        assert!(run.is_ok(), "seed {seed}: {}", repeat());
+        assert!(run.is_ok(), "{}", repeat_with(seed, env!("CARGO_PKG_NAME")));
     }
 }

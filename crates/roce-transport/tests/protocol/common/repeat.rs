@@ -3,6 +3,7 @@
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use roce_fuzz_support::{repeat_with, seeds};
 
 /// Runs `property` on `cases` random inputs, one seed each; fails with the smallest input found.
 ///
@@ -11,18 +12,9 @@ pub(crate) fn for_each_case<S: Strategy>(cases: u64, strategy: S, property: impl
 where
     S::Value: std::fmt::Debug,
 {
-    let one = variable("ROCE_SEED");
-    let seeds = match one {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("ROCE_CASES").unwrap_or(cases),
-    };
-    for seed in seeds {
+    for seed in seeds(cases) {
         if let Err(why) = run_case(seed, &strategy, &property) {
-            let test = std::thread::current().name().unwrap_or("<test>").to_owned();
-            panic!(
-                "seed {seed}: {why}\nrepeat with: ROCE_SEED={seed} cargo test -p roce-transport \
-                 --test protocol -- --exact {test}"
-            );
+            panic!("{why}\n{}", repeat_with(seed, env!("CARGO_PKG_NAME")));
         }
     }
 }
@@ -52,9 +44,4 @@ where
         Err(TestError::Fail(why, input)) => Err(format!("{why}\nsmallest input: {input:#?}")),
         Err(abort) => Err(abort.to_string()),
     }
-}
-
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
 }
