@@ -4,13 +4,14 @@ mod opening;
 mod wrapping;
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_engine::GidEntry;
-use roce_engine::policy::MAX_TELLING;
+use roce_engine::policy::MAX_EXIT_WAIT;
 use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interface_index, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, PdHandle};
@@ -187,6 +188,7 @@ impl Device {
             return Self::context_of(driver);
         }
         let driver = Arc::new(open_driver(interface, config, verb_faults, purpose)?);
+        driver.introduce();
         exit::run_at_exit(stop_at_exit);
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
@@ -459,36 +461,31 @@ impl Device {
     }
 }
 
-/// Ends connections of connection management, sends delayed ACKs and held posts of all devices of
-/// this process, publishes their counters, writes their captures and ends their threads. Waits at
-/// most `limit` for locks and threads. For the end of the process: it closes no device.
+/// Ends all devices of this process, for its end. Closes none.
+///
+/// A signal handler may call `exit` while the code that it has interrupted holds the lock of the allocator, or any of
+/// this library: this thread allocates nothing, and waits for what others do no longer than the limit.
 fn stop_all(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
-    let drivers: Vec<_> = loop {
+    let open = loop {
         match open.try_lock() {
-            Ok(open) => break open.values().filter_map(Weak::upgrade).collect(),
-            Err(TryLockError::Poisoned(open)) => {
-                break open.into_inner().values().filter_map(Weak::upgrade).collect();
-            }
+            Ok(open) => break open,
+            Err(TryLockError::Poisoned(open)) => break open.into_inner(),
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return,
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     };
-    let told = Instant::now() + limit.min(MAX_TELLING);
-    for driver in drivers {
-        driver.end_connections(told);
-        driver.flush_held(deadline);
-        driver.end_threads(deadline);
-        driver.publish_counters(deadline);
-        if let Some(capture) = &driver.device().capture {
-            // There is nothing left to report an error to.
-            let _written = capture.flush();
-        }
-        // Another thread may have dropped all other references meanwhile; the process closes it.
-        std::mem::forget(driver);
+    // Another thread may drop all other references meanwhile: the process closes the device.
+    let drivers = || open.values().filter_map(Weak::upgrade).map(ManuallyDrop::new);
+    drivers().for_each(|driver| driver.begin_end(deadline));
+    while Instant::now() < deadline + MAX_EXIT_WAIT && drivers().any(|driver| !driver.has_ended()) {
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
+
+/// Time between two looks whether a device has ended.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has
 /// seen and the requests that it has posted, and ends connections that connection management has
@@ -503,5 +500,5 @@ extern "C" fn stop_at_exit() {
         return;
     }
     // A panic must not abort a process that exits. The runtime prints it.
-    let _outcome = std::panic::catch_unwind(|| stop_all(roce_engine::policy::MAX_EXIT_WAIT));
+    let _outcome = std::panic::catch_unwind(|| stop_all(MAX_EXIT_WAIT));
 }

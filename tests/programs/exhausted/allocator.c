@@ -16,6 +16,9 @@ void __libc_free(void *memory);
 /* Allocations that were not freed, of all threads. */
 static long live;
 
+/* Calls of the calling thread. */
+static __thread long own_calls;
+
 /* Allocations until one fails, of all threads; negative: none does. */
 static long until_failure = -1;
 static bool is_lasting, has_failed;
@@ -30,6 +33,11 @@ void fail_allocations_from(long number, bool lasting)
 long live_allocations(void)
 {
 	return __atomic_load_n(&live, __ATOMIC_SEQ_CST);
+}
+
+long own_calls_of_allocator(void)
+{
+	return own_calls;
 }
 
 bool stop_failing(void)
@@ -56,6 +64,7 @@ static bool fails(void)
 
 static void *counted(void *memory)
 {
+	own_calls++;
 	__atomic_add_fetch(&live, memory != NULL, __ATOMIC_SEQ_CST);
 	return memory;
 }
@@ -95,6 +104,7 @@ void *realloc(void *old, size_t size)
 
 void free(void *memory)
 {
+	own_calls += memory != NULL;
 	__atomic_sub_fetch(&live, memory != NULL, __ATOMIC_SEQ_CST);
 	__libc_free(memory);
 }

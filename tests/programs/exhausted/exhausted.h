@@ -16,6 +16,9 @@ bool stop_failing(void);
 /* Returns how many allocations of the program and its libraries were not freed. */
 long live_allocations(void);
 
+/* Returns how often the calling thread has allocated or freed. */
+long own_calls_of_allocator(void);
+
 /* Lets the process map so many bytes more than it has, or with RLIM_INFINITY as many as there are. */
 void limit_address_space(size_t more);
 
@@ -52,6 +55,9 @@ void used_up_memory(void);
 
 /* devices.c */
 void devices_without_address_space(void);
+
+/* exiting.c */
+void exit_without_allocator(void);
 
 /* identifiers.c */
 void failing_allocations_of_identifiers(void);

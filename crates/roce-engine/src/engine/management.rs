@@ -272,7 +272,7 @@ impl Management {
     }
 
     pub(super) fn has_unsent(&self) -> bool {
-        self.waiting > 0 || !self.frames.is_empty() || self.agent.has_unsent()
+        !self.frames.is_empty() || self.agent.has_unsent()
     }
 
     /// Sends the datagrams that the agent hands out, as far as there is room.

@@ -45,7 +45,8 @@ impl<C: Consumer> Engine<C> {
         Some(Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns true while datagrams of connection management wait: for a path, for room, or for answers to others.
+    /// Returns true while datagrams of connection management wait for room, or for answers to others. Those that wait
+    /// for a path do not count: no peer knows of them.
     pub fn has_unsent_management(&self) -> bool {
         self.management.as_ref().is_some_and(|it| it.has_unsent())
     }

@@ -106,7 +106,8 @@ impl<O: Observer> Endpoint<O> {
         self.out.owed_acks.resume();
     }
 
-    /// Returns false if [`poll_transmit`](Self::poll_transmit) would return `None`.
+    /// Returns true if [`poll_transmit`](Self::poll_transmit) may have a packet: a queue pair that something has changed
+    /// is asked for one only there, and may have none. With false it would return `None`.
     pub fn has_pending_transmit(&self) -> bool {
         self.scheduler.has_runnable()
             || !self.out.owed_acks.is_empty()

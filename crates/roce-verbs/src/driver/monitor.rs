@@ -24,6 +24,7 @@ use roce_transport::{Instant, PathHandle};
 use roce_wire::OuterHeaders;
 
 use super::awaited_port::AwaitedPort;
+use super::ending::Ending;
 use super::shards::{EngineOpener, Shards};
 use super::sleep::{is_closed, sleep};
 use crate::background_thread::set_up_background_thread;
@@ -51,6 +52,7 @@ pub(super) struct Monitor {
     generation: fork::Generation,
     /// Strays in the inbox.
     strays: Arc<AtomicUsize>,
+    ending: Arc<Ending>,
 }
 
 /// What a caller waits for.
@@ -183,6 +185,7 @@ struct Worker {
     /// As in [`Monitor`].
     strays_waiting: Arc<AtomicUsize>,
     awaited_port: AwaitedPort,
+    ending: Arc<Ending>,
 }
 
 impl Monitor {
@@ -199,6 +202,7 @@ impl Monitor {
         let wake = Own::make(|| EventFd::from_value_and_flags(0, flags))?;
         let wake = Arc::new(wake);
         let strays = Arc::<AtomicUsize>::default();
+        let ending = Arc::<Ending>::default();
         let worker = Worker {
             shards: Arc::clone(shards),
             opener,
@@ -217,6 +221,7 @@ impl Monitor {
             memberships: MulticastMemberships::new(port.index()),
             strays_waiting: Arc::clone(&strays),
             awaited_port: AwaitedPort::of(port_holder),
+            ending: Arc::clone(&ending),
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
@@ -226,7 +231,8 @@ impl Monitor {
             worker.run();
         })?;
         let generation = fork::Generation::current();
-        Ok(Self { inbox: Some(Arc::new(sender)), wake, thread: Some(thread), generation, strays })
+        let (inbox, thread) = (Some(Arc::new(sender)), Some(thread));
+        Ok(Self { inbox, wake, thread, generation, strays, ending })
     }
 
     /// Resolves the next hop of a path and enters the path into the table. Waits until the kernel
@@ -283,6 +289,15 @@ impl Monitor {
         let _done = answer.recv();
     }
 
+    pub(super) fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        let _written = self.wake.write(1);
+    }
+
     /// Returns true if the thread has ended, or cannot be woken.
     pub(super) fn is_lost(&self) -> bool {
         !self.wake.is_open() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -326,6 +341,7 @@ impl Worker {
                 return;
             }
             let _read = self.wake.read();
+            self.ending.end_if_asked();
             // Before the requests: these are answered by what the kernel had reported when the thread woke up.
             self.changes.merge(self.socket.read(self.shards.common.port.index()));
             let now = self.shards.common.now();
