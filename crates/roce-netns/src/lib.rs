@@ -30,6 +30,7 @@
 
 mod error;
 mod host;
+mod link;
 mod listening;
 mod netlink;
 mod switch;
@@ -39,7 +40,8 @@ mod virtual_network;
 pub use error::NetnsError;
 pub use host::{Host, run_in};
 pub use ipnet::IpNet;
+pub use link::Link;
 pub use listening::{has_abstract_socket, is_listening};
 pub use switch::Switch;
 pub use user::{enter_user_namespace_if_needed, is_in_user_namespace};
-pub use virtual_network::{Link, VirtualNetwork};
+pub use virtual_network::VirtualNetwork;
