@@ -103,6 +103,12 @@ impl Running {
         status_of(self.process, WaitPidFlag::WNOHANG).ok().flatten()
     }
 
+    /// Waits for its end, at most so long, and returns its exit status. It does not wait for its output.
+    pub fn wait_for_exit(&self, limit: Duration) -> Option<ExitStatus> {
+        self.streams.wait(limit, |state| state.has_exited.then_some(()))?;
+        self.exit_status()
+    }
+
     /// Returns true if it has ended. Processes that it has started may still have its output.
     pub fn has_ended(&self) -> bool {
         self.exit_status().is_some()
@@ -169,12 +175,13 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for its end and that of its output, which processes that it has started may have. After `limit` it
-    /// is ended; [`Outcome::exceeded`] tells.
+    /// Closes its standard input and waits for its end and that of its output, which processes that it has
+    /// started may have. After `limit` it is ended; [`Outcome::exceeded`] tells.
     ///
     /// # Errors
     /// [`ProcessError::Wait`] if the system refuses.
     pub fn wait(mut self, limit: Duration) -> Result<Outcome, ProcessError> {
+        self.close_stdin();
         let is_over = self.streams.wait(limit, |state| state.is_complete().then_some(())).is_some();
         if is_over {
             self.reap()?;
