@@ -111,7 +111,8 @@ impl Running {
 
     /// Returns true if it has ended. Processes that it has started may still have its output.
     pub fn has_ended(&self) -> bool {
-        self.exit_status().is_some()
+        // An error: there is no such child, or a real-time signal has ended it.
+        status_of(self.process, WaitPidFlag::WNOHANG) != Ok(None)
     }
 
     /// Sends it a signal, or its group if it has one. A program that has ended gets none.
