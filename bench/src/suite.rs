@@ -20,7 +20,7 @@ mod candidate;
 pub(crate) mod candidates;
 mod network;
 mod older;
-mod process;
+mod pair;
 mod runner;
 mod tools;
 
@@ -28,7 +28,8 @@ pub use benchmarks::benchmarks;
 pub use candidate::{Candidate, RunContext, RunResult};
 pub use network::{LossOf, Network, Topology};
 pub use older::{TOLERANCE, compare_with_older};
-pub use process::{Launch, PairOutput, Readiness, Running, run_pair};
+pub use pair::{PairOutput, finish, run_pair, start};
+pub use roce_netns::process::{Launch, Readiness, Running};
 pub use runner::{Benchmark, SPARE_TIME, run_benchmark};
 pub use tools::{EXTERNAL_PROGRAMS, Tools};
 

@@ -6,13 +6,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::process::Command;
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestProcess, Image};
 use roce_netns::Host;
+use roce_netns::process::{Launch, Output, Running};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, Psn, Qpn, Service};
 
@@ -37,7 +36,7 @@ pub struct Agent {
 #[derive(Debug)]
 enum Process {
     InGuest(GuestProcess),
-    Here { child: Child, stdin: ChildStdin, lines: Receiver<String> },
+    Here(Running),
 }
 
 /// The words `key=value` of an reply.
@@ -75,16 +74,10 @@ impl Agent {
     pub fn on(host: &Host, interface: &str, arguments: &[OsString]) -> Result<Self, Fault> {
         let mut command = Command::new(super::world::program("roce_agent")?);
         command.arg(interface).args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = host.spawn(command).map_err(Fault::ours("start roce_agent"))?;
-        let stdin = child.stdin.take().expect("it was asked for");
-        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let (sender, lines) = mpsc::channel();
-        // Ends with the program, or with the first line after the receiver is gone.
-        std::thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        Self::started("ours", Process::Here { child, stdin, lines })
+        let launch = Launch::from(command).with_stdin().stderr(Output::Inherit);
+        let started = launch.grace(Duration::ZERO).start_in(host);
+        let running = started.map_err(Fault::ours("start roce_agent"))?;
+        Self::started("ours", Process::Here(running))
     }
 
     fn started(name: &'static str, process: Process) -> Result<Self, Fault> {
@@ -102,15 +95,14 @@ impl Agent {
     ///
     /// # Errors
     /// When the guest is gone.
-    pub fn kill(mut self) -> Result<(), Fault> {
-        match &mut self.process {
-            Process::InGuest(process) => {
+    pub fn kill(self) -> Result<(), Fault> {
+        match self.process {
+            Process::InGuest(mut process) => {
                 process.kill(9)?;
                 process.wait(COMMAND_TIMEOUT)?;
             }
-            Process::Here { child, .. } => {
-                let killed = child.kill().and_then(|()| child.wait());
-                killed.map_err(Fault::ours("be killed"))?;
+            Process::Here(running) => {
+                running.end().map_err(Fault::ours("kill roce_agent"))?;
             }
         }
         Ok(())
@@ -415,11 +407,10 @@ impl Agent {
     }
 
     fn send(&mut self, request: &str) -> Result<(), Fault> {
-        let line = format!("{request}\n");
         match &mut self.process {
-            Process::InGuest(process) => process.write(line.as_bytes())?,
+            Process::InGuest(process) => process.write(format!("{request}\n").as_bytes())?,
             // A program that ended says more in its reply, which is then missing.
-            Process::Here { stdin, .. } => drop(stdin.write_all(line.as_bytes())),
+            Process::Here(running) => drop(running.write_line(request)),
         }
         Ok(())
     }
@@ -449,20 +440,18 @@ impl Agent {
     fn read_line(&mut self, limit: Duration) -> Result<Option<String>, Fault> {
         match &mut self.process {
             Process::InGuest(process) => Ok(process.read_line(limit)?),
-            Process::Here { lines, .. } => match lines.recv_timeout(limit) {
-                Ok(line) => Ok(Some(line)),
-                Err(RecvTimeoutError::Disconnected) => Ok(None),
-                Err(RecvTimeoutError::Timeout) => Err(Fault::Silent { end: self.name, limit }),
-            },
+            Process::Here(running) => {
+                running.read_line(limit).map_err(|_| Fault::Silent { end: self.name, limit })
+            }
         }
     }
 
     fn last_words(&mut self) -> String {
         match &mut self.process {
             Process::InGuest(process) => format!("the program ended: {}", process.stderr()),
-            Process::Here { child, .. } => match child.wait() {
-                Ok(status) => format!("the program ended: {status}"),
-                Err(error) => format!("the program ended: {error}"),
+            Process::Here(running) => match running.wait_for_exit(COMMAND_TIMEOUT) {
+                Some(status) => format!("the program ended: {status}"),
+                None => "the program closed its output".to_owned(),
             },
         }
     }
@@ -470,15 +459,6 @@ impl Agent {
     fn handle(&mut self) -> u32 {
         self.next_handle += 1;
         self.next_handle
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        if let Process::Here { child, .. } = &mut self.process {
-            let _ = child.kill(); // it may have ended by itself
-            let _ = child.wait();
-        }
     }
 }
 

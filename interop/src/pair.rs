@@ -1,11 +1,12 @@
 //! A server and its client, one of them ours and the other on rxe in the guest.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use roce_netns::process::{Readiness, Running};
 
 use crate::Fault;
-use crate::fault::expect;
-use crate::process::Process;
+use crate::process;
 use crate::world::{GUEST_ADDRESS, OUR_ADDRESS, World};
 
 /// Which end listens.
@@ -48,11 +49,10 @@ pub(crate) fn run(
     theirs: &str,
     limit: Duration,
 ) -> Result<[End; 2], Fault> {
-    let start = |address| Process::start(ours(address), |command| world.host.spawn(command));
+    let start = |address| process::start(Some(&world.host), ours(address));
     let (ours, theirs) = match server {
         Server::Ours => {
-            let mut ours = start(None)?;
-            wait_until_listening(&mut ours, limit)?;
+            let ours = wait_until_listening(start(None)?, limit)?;
             let theirs = world.guest.run(&line_of(theirs, Some(OUR_ADDRESS)))?;
             (ours, theirs)
         }
@@ -68,28 +68,24 @@ pub(crate) fn run(
             (ours, theirs)
         }
     };
-    let ours = ours.wait(limit)?;
+    let ours = process::wait(ours, limit)?;
     Ok([
-        End { is_success: ours.status.success(), text: ours.text },
+        End { is_success: ours.status.success(), text: ours.text() },
         End { is_success: theirs.status.is_success(), text: theirs.stdout + &theirs.stderr },
     ])
 }
 
-fn wait_until_listening(server: &mut Process, limit: Duration) -> Result<(), Fault> {
-    let deadline = Instant::now() + limit;
-    let is_listening = |process| {
-        roce_netns::is_listening(process, Some(PORT))
-            || roce_netns::has_abstract_socket(process, LISTENERS)
-    };
-    while !is_listening(server.id()) {
-        expect(Instant::now() < deadline, || "our server does not listen".to_owned())?;
-        if let Some(ended) = server.ended()? {
-            let (status, text) = (ended.status, ended.text);
-            return Err(Fault::Wrong(format!("it ended before it listened: {status}: {text}")));
+fn wait_until_listening(server: Running, limit: Duration) -> Result<Running, Fault> {
+    let places = [Readiness::Tcp(PORT), Readiness::AbstractSocket(LISTENERS)];
+    match server.wait_until_listening(&places, limit) {
+        Ok(()) => Ok(server),
+        Err(_) if server.has_ended() => {
+            let ended = process::wait(server, limit)?;
+            let (status, text) = (ended.status, ended.text());
+            Err(Fault::Wrong(format!("it ended before it listened: {status}: {text}")))
         }
-        std::thread::sleep(Duration::from_millis(10));
+        Err(_) => Err(Fault::Wrong("our server does not listen".to_owned())),
     }
-    Ok(())
 }
 
 /// Where these programs listen with TCP.

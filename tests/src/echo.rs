@@ -1,88 +1,66 @@
 //! Other processes: an echo server, and a client that sends to it.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use roce_netns::Host;
+use roce_netns::process::{Launch, Output, Running, Signal};
 
 use crate::outage::ConnectTimes;
 
 /// A process that has said that it is ready; it is killed when this is dropped.
 #[derive(Debug)]
-pub struct Process {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
+pub struct Process(Running);
 
 impl Process {
     /// Starts a command in a host, and waits until it says that it is ready.
     ///
     /// # Panics
     /// When it says something else.
-    pub fn start(host: &Host, mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = host.spawn(command).expect("the process starts");
-        let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("its output can be read");
-        assert_eq!(line, "ready\n");
-        Self { child, output }
+    pub fn start(host: &Host, command: Command) -> Self {
+        let launch = Launch::from(command).with_stdin().stderr(Output::Inherit);
+        // A stopped process would not take SIGTERM.
+        let running = launch.grace(Duration::ZERO).start_in(host).expect("the process starts");
+        let line = running.read_line(Duration::MAX).expect("its output can be read");
+        assert_eq!(line.as_deref(), Some("ready"));
+        Self(running)
     }
 
     /// Returns its number.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.0.id()
     }
 
     /// Sends it a signal.
-    ///
-    /// # Panics
-    /// When it has been waited for.
     pub fn signal(&self, signal: Signal) {
-        let id = Pid::from_raw(self.child.id().try_into().expect("a process id"));
-        kill(id, signal).expect("it is a child that was not waited for");
+        self.0.signal(signal);
     }
 
     /// Ends it as `kill -9` does: it cannot clean up.
-    ///
-    /// # Panics
-    /// When it has been waited for.
-    pub fn kill(mut self) {
-        self.child.kill().expect("it is a child");
-        self.child.wait().expect("it is a child");
+    pub fn kill(self) {
+        drop(self);
     }
 
     /// Closes its input, and waits until it has ended of that.
     ///
     /// # Panics
     /// When it fails.
-    pub fn end(mut self) {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().expect("it is a child");
-        assert!(status.success(), "{status}");
+    pub fn end(self) {
+        let ended = self.0.wait(Duration::MAX).and_then(|outcome| outcome.check());
+        ended.expect("it succeeds");
     }
 
     /// The last line that it prints; it ends with that.
     ///
     /// # Panics
     /// When its output cannot be read.
-    pub fn last_line(mut self) -> String {
+    pub fn last_line(self) -> String {
         let mut last = String::new();
-        for line in self.output.by_ref().lines() {
-            last = line.expect("its output can be read");
+        while let Some(line) = self.0.read_line(Duration::MAX).expect("its output can be read") {
+            last = line;
         }
         last
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.child.kill();
-        let _status = self.child.wait();
     }
 }
 

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::network::IFNAME;
-use super::process::{self, Launch, PairOutput, Readiness, Running};
+use super::pair::{self, PairOutput};
 use super::{Network, RunConfig, Tools};
 use crate::report::Figures;
+use roce_netns::process::{Launch, Readiness, Running};
 
 /// What a run gives: figures, or why there are none.
 pub type RunResult = Result<Figures, String>;
@@ -91,7 +92,7 @@ impl Candidate {
             let slow = RunContext { slower, started: RefCell::default(), ..*context };
             let played = run(&slow);
             context.started.borrow_mut().append(&mut slow.into_started());
-            if loops.iter_mut().any(Running::has_ended) {
+            if loops.iter().any(Running::has_ended) {
                 return Err("a busy loop has ended too early".to_owned());
             }
             played
@@ -154,7 +155,7 @@ impl<'a> RunContext<'a> {
     /// Runs a server in the second host and a client in the first.
     ///
     /// # Errors
-    /// See [`process::run_pair`](super::run_pair).
+    /// See [`run_pair`](super::run_pair).
     pub fn pair(
         &self,
         server: &Launch,
@@ -164,7 +165,7 @@ impl<'a> RunContext<'a> {
         let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
         self.note(server);
         self.note(client);
-        process::run_pair((there, server), readiness, (here, client), self.timeout())
+        pair::run_pair((there, server), readiness, (here, client), self.timeout())
     }
 
     /// Returns the launch of a program of others on our libibverbs, with the device on its host's interface.
@@ -184,25 +185,39 @@ impl<'a> RunContext<'a> {
         readiness: impl Into<Readiness>,
         client: &Launch,
     ) -> Result<String, String> {
-        let mut serving = self.start(SERVER, server)?;
-        process::wait_until_listening(&mut serving, readiness)?;
-        let printed = self.start(CLIENT, client)?.finish(self.timeout());
-        // The next server needs its port.
-        serving.terminate();
-        printed
+        let serving = self.start(SERVER, server)?;
+        pair::wait_until_listening(&serving, readiness)?;
+        // The server is ended when this returns: the next one needs its port.
+        self.output(CLIENT, client)
     }
 
     /// Starts a program in a host.
     ///
     /// # Errors
-    /// See [`Running::start`].
+    /// See [`start`](super::start).
     pub fn start(&self, host: usize, launch: &Launch) -> Result<Running, String> {
         self.note(launch);
-        Running::start(self.network.host(host), launch)
+        pair::start(self.network.host(host), launch)
+    }
+
+    /// Runs a program in a host and returns its standard output.
+    ///
+    /// # Errors
+    /// See [`finish`](super::finish).
+    pub fn output(&self, host: usize, launch: &Launch) -> Result<String, String> {
+        self.finish(self.start(host, launch)?)
+    }
+
+    /// Waits for the end of a program, with the limit of a run, and returns its standard output.
+    ///
+    /// # Errors
+    /// See [`finish`](super::finish).
+    pub fn finish(&self, running: Running) -> Result<String, String> {
+        pair::finish(running, self.timeout())
     }
 
     fn note(&self, launch: &Launch) {
-        self.started.borrow_mut().push(self.tools.shorten(&launch.in_words()));
+        self.started.borrow_mut().push(self.tools.shorten(&launch.to_string()));
     }
 }
 

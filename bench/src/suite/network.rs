@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use roce_netns::process::{Launch, Running};
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
-use super::process::{Launch, Running};
+use super::pair;
 use crate::mpi::{self, RankHost};
 
 /// What hosts are joined by.
@@ -128,8 +129,8 @@ impl Network {
             let mut all = Vec::new();
             for (number, host) in self.hosts.iter().enumerate() {
                 let route = mpi::route_with(congestion, IFNAME, self.address(number), PREFIX);
-                run(host, &Launch::from_command(&route))?;
-                all.push(Running::start(host, &sleep)?);
+                run(host, &Launch::from(route))?;
+                all.push(pair::start(host, &sleep)?);
             }
             // It was empty above, and no other thread sets it.
             let _ = self.namespace_holders.set(all);
@@ -172,7 +173,7 @@ fn single_packets(host: &Host, ifname: &str) -> Result<(), String> {
 }
 
 fn run(host: &Host, launch: &Launch) -> Result<String, String> {
-    Running::start(host, launch)?.finish(Duration::from_secs(10))
+    pair::finish(pair::start(host, launch)?, Duration::from_secs(10))
 }
 
 fn told(error: roce_netns::NetnsError) -> String {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use roce_bench::report::{BenchmarkResult, Comparison, Figure, Verdict};
 use roce_bench::suite::{
-    Benchmark, Candidate, Launch, LossOf, Network, RunConfig, Running, Tools, Topology,
-    run_benchmark, run_pair,
+    Benchmark, Candidate, Launch, LossOf, Network, RunConfig, Tools, Topology, finish,
+    run_benchmark, run_pair, start,
 };
 
 const CONFIG: RunConfig = RunConfig { rounds: 3, seconds: 0.1, quick: true, realtime: false };
@@ -76,9 +76,9 @@ fn every_run_has_the_distance_of_the_processors_around_it() {
 fn a_program_that_does_not_end_is_ended() {
     let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let started = Instant::now();
-    let running = Running::start(network.host(0), &Launch::new("sleep").arg("100")).unwrap();
+    let running = start(network.host(0), &Launch::new("sleep").arg("100")).unwrap();
     let id = running.id();
-    let why = running.finish(Duration::from_millis(50)).unwrap_err();
+    let why = finish(running, Duration::from_millis(50)).unwrap_err();
     assert_eq!(why, "sleep did not end within 0 s");
     assert!(started.elapsed() < Duration::from_secs(50));
     assert!(!Path::new(&format!("/proc/{id}")).exists());

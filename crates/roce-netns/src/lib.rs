@@ -4,7 +4,8 @@
 //! interfaces, addresses and ports. The kernel removes it with the last process or handle that uses
 //! it, so a run leaves nothing behind. [`VirtualNetwork::veth`] connects two hosts,
 //! [`VirtualNetwork::switch`] any number, and [`VirtualNetwork::tap`] a virtual machine.
-//! [`Host::run`] runs code in a host, [`Host::spawn`] a program.
+//! [`Host::run`] runs code in a host, [`Host::spawn`] a program; [`process`] starts programs that are read,
+//! waited for with a limit and ended.
 //!
 //! If the system allows user namespaces, root is not needed: the program calls
 //! [`enter_user_namespace_if_needed`] at the start of `main`.
@@ -30,8 +31,10 @@
 
 mod error;
 mod host;
+mod link;
 mod listening;
 mod netlink;
+pub mod process;
 mod switch;
 mod user;
 mod virtual_network;
@@ -39,7 +42,8 @@ mod virtual_network;
 pub use error::NetnsError;
 pub use host::{Host, run_in};
 pub use ipnet::IpNet;
+pub use link::Link;
 pub use listening::{has_abstract_socket, is_listening};
 pub use switch::Switch;
 pub use user::{enter_user_namespace_if_needed, is_in_user_namespace};
-pub use virtual_network::{Link, VirtualNetwork};
+pub use virtual_network::VirtualNetwork;

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Host, Link, NetnsError, netlink, virtual_network};
+use crate::{Host, Link, NetnsError, link, netlink};
 
 /// A bridge that connects any number of hosts and virtual machines.
 ///
@@ -42,7 +42,7 @@ impl Switch {
     /// [`NetnsError::Refused`] if the host has an interface of that name already.
     pub fn connect(&self, host: &Host, ifname: &str) -> Result<(), NetnsError> {
         let port = format!("port{}", self.ports.fetch_add(1, Ordering::Relaxed));
-        virtual_network::add_veth_pair((&self.host, &port), (host, ifname), self.link)?;
+        link::add_veth_pair((&self.host, &port), (host, ifname), self.link)?;
         self.plug_in(&port)
     }
 
@@ -51,7 +51,7 @@ impl Switch {
     /// # Errors
     /// As [`VirtualNetwork::tap`](crate::VirtualNetwork::tap).
     pub fn tap(&self, ifname: &str) -> Result<(), NetnsError> {
-        virtual_network::add_tap(&self.host, ifname, self.link)?;
+        link::add_tap(&self.host, ifname, self.link)?;
         self.plug_in(ifname)
     }
 

@@ -1,8 +1,7 @@
 //! Creation and cabling of hosts.
 
-use tappers::linux::Tap;
-
-use crate::{Host, NetnsError, Switch, netlink};
+use crate::link::{add_tap, add_veth_pair};
+use crate::{Host, Link, NetnsError, Switch};
 
 /// Creates hosts and connects them.
 ///
@@ -17,13 +16,6 @@ use crate::{Host, NetnsError, Switch, netlink};
 /// ```
 #[derive(Debug)]
 pub struct VirtualNetwork(());
-
-/// Properties of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// MTU in bytes, 68 ..= 65535. RoCE's largest path MTU needs 4176.
-    pub mtu: u32,
-}
 
 impl VirtualNetwork {
     /// Checks that this process may create namespaces.
@@ -85,36 +77,5 @@ impl VirtualNetwork {
     /// `/dev/net/tun` is missing.
     pub fn tap(&self, host: &Host, ifname: &str, link: Link) -> Result<(), NetnsError> {
         add_tap(host, ifname, link)
-    }
-}
-
-pub(crate) fn add_veth_pair(
-    (near, near_name): (&Host, &str),
-    (far, far_name): (&Host, &str),
-    link: Link,
-) -> Result<(), NetnsError> {
-    let laid = near.run(|| netlink::add_veth(near_name, far_name, far.namespace(), link.mtu));
-    laid.map_err(|source| NetnsError::Refused {
-        doing: format!("connect {near_name} in {near} to {far_name} in {far}"),
-        source,
-    })?;
-    far.set_up(far_name)
-}
-
-pub(crate) fn add_tap(host: &Host, ifname: &str, link: Link) -> Result<(), NetnsError> {
-    let make = || Tap::new_named(tappers::Interface::new(ifname)?)?.set_persistent(true);
-    host.run(make).map_err(|source| NetnsError::Tap {
-        host: host.name().to_owned(),
-        ifname: ifname.to_owned(),
-        source,
-    })?;
-    host.set_mtu(ifname, link.mtu)?;
-    host.set_up(ifname)
-}
-
-impl Default for Link {
-    /// 1500 bytes, which allow path MTU 1024.
-    fn default() -> Self {
-        Self { mtu: 1500 }
     }
 }

@@ -14,7 +14,7 @@ use super::output::Sequence;
 use super::places::{self, Batch, IN_GUEST};
 use super::{Allowed, Summary};
 use crate::fault::expect;
-use crate::process::{Outcome, Process};
+use crate::process;
 use crate::testbed::link_mtu;
 use crate::world::{GUEST_ADDRESS, INTERFACE, OUR_ADDRESS, program};
 use crate::{Fault, Testbed, World};
@@ -74,7 +74,7 @@ const PATIENCE: u32 = 3;
 #[derive(Debug)]
 enum Running {
     Guest(GuestProcess),
-    Host(Process),
+    Host(roce_netns::process::Running),
 }
 
 impl Places {
@@ -188,7 +188,7 @@ impl Places {
         let mut command = Command::new(program("roce")?);
         command.args(["run", "--dev", &format!("roce0={interface}"), "--"]);
         command.arg(path).arg("roce0").args(arguments).env("ROCE_QUEUES", "rxe");
-        Ok(Running::Host(Process::start(command, |command| host.spawn(command))?))
+        Ok(Running::Host(process::start(Some(host), command)?))
     }
 }
 
@@ -206,8 +206,9 @@ impl Running {
     fn sequences(self, limit: Duration) -> Result<Vec<Sequence>, Fault> {
         let text = match self {
             Self::Guest(mut process) => process.wait(limit)?.stdout,
-            Self::Host(process) => {
-                let Outcome { status, text } = process.wait(limit)?;
+            Self::Host(running) => {
+                let outcome = process::wait(running, limit)?;
+                let (status, text) = (outcome.status, outcome.text());
                 expect(status.success(), || {
                     let last = text.lines().last().unwrap_or_default();
                     format!("an end on our libraries ended with {status}; its last line: {last}")

@@ -8,7 +8,7 @@ use roce_guest::{GuestError, Image};
 
 use super::output::{Ending, Sequence};
 use crate::fault::expect;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 use crate::{Fault, World};
 
@@ -125,12 +125,13 @@ fn with_ours(path: &Path, arguments: &[String], limit: Duration) -> Result<Strin
     let mut command = Command::new(program("roce")?);
     command.args(["run", "--local", "1", "--"]).arg(path).arg("roce0").args(arguments);
     command.env("ROCE_QUEUES", "rxe");
-    let outcome = Process::start(command, |mut command| command.spawn())?.wait(limit)?;
+    let outcome = process::run(command, limit)?;
+    let text = outcome.text();
     expect(outcome.status.success(), || {
-        let last = outcome.text.lines().last().unwrap_or_default();
+        let last = text.lines().last().unwrap_or_default();
         format!("the program on our libraries ended with {}; its last line: {last}", outcome.status)
     })?;
     // `--local` puts the number of the host before each line.
-    let lines = outcome.text.lines().map(|line| line.strip_prefix("[0] ").unwrap_or(line));
+    let lines = text.lines().map(|line| line.strip_prefix("[0] ").unwrap_or(line));
     Ok(lines.flat_map(|line| [line, "\n"]).collect())
 }

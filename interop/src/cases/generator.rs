@@ -13,7 +13,7 @@ use crate::Agent;
 use crate::connection::BASE;
 use crate::fault::{Fault, expect, expect_equal};
 use crate::params::{ALL_RIGHTS, ConnectionParams, Family};
-use crate::process::Process;
+use crate::process;
 use crate::world::{GUEST_ADDRESS, INTERFACE, OUR_ADDRESS, World, program};
 
 /// What is sent to the responder.
@@ -131,15 +131,15 @@ fn expect_outcome(
     command.args(["--let", &format!("qp={:#08x}", qpn.get())]);
     command.args(["--let", &format!("psn={:#08x}", FIRST_PSN.get())]);
     command.args(variable.iter().flat_map(|variable| ["--let", variable]));
-    let ended = Process::start(command, |command| host.spawn(command))?.wait(LIMIT)?;
-    let wanted = Some(i32::from(!holds));
-    expect_equal(format!("exit code of:\n{}", ended.text), ended.status.code(), wanted)?;
+    let ended = process::wait(process::start(Some(host), command)?, LIMIT)?;
+    let (text, wanted) = (ended.text(), Some(i32::from(!holds)));
+    expect_equal(format!("exit code of:\n{text}"), ended.status.code(), wanted)?;
     let last: &[&str] = match holds {
         true => &["the expectation holds", "expectations hold"],
         false => &["1 of 1 expectations failed", "1 of 2 expectations failed"],
     };
-    expect(last.iter().any(|words| ended.text.contains(words)), || {
-        format!("the script does not say how it ended: {}", ended.text)
+    expect(last.iter().any(|words| text.contains(words)), || {
+        format!("the script does not say how it ended: {text}")
     })
 }
 

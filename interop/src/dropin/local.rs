@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::program::Program;
 use super::{judge, repeated};
 use crate::matrix::Case;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 use crate::{Fault, Testbed};
 
@@ -47,9 +47,8 @@ pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
 fn run(line: &Program) -> Result<(), Fault> {
     let roce = program("roce")?;
     let (is_success, text) = repeated(|| {
-        let ended =
-            Process::start(command(&roce, line), |mut command| command.spawn())?.wait(LIMIT)?;
-        Ok((ended.status.success(), ended.text))
+        let ended = process::run(command(&roce, line), LIMIT)?;
+        Ok((ended.status.success(), ended.text()))
     })?;
     judge(line.expects, is_success, &text)
 }

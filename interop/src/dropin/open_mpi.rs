@@ -8,7 +8,7 @@ use super::folder::Folder;
 use super::local::PrivateHosts;
 use crate::fault::{Fault, expect};
 use crate::matrix::Case;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 
 /// The time of a run; mpirun ends itself before.
@@ -48,8 +48,8 @@ fn run(ranks: usize, transports: &str) -> Result<(), Fault> {
     command.arg(folder.path()).args(["{rank}", "{size}", "{address}"]);
     command.args(["--mca", "pml", "ucx", "--mca", "osc", "ucx"]).arg(&check);
     command.env("UCX_TLS", transports).env("UCX_NET_DEVICES", "roce0:1");
-    let ended = Process::start(command, |mut command| command.spawn())?.wait(LIMIT)?;
-    let text = &ended.text;
+    let ended = process::run(command, LIMIT)?;
+    let text = &ended.text();
     expect(ended.status.success(), || format!("{}: {text}", ended.status))?;
     let sent = number_after(text, &format!("checked {ranks} ranks, sent "));
     let carried = number_after(text, "carried ");

@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::local::PrivateHosts;
 use crate::fault::{Fault, expect};
 use crate::matrix::Case;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 
 /// The time of a run: the libraries are large, and are read from the disk first.
@@ -69,8 +69,8 @@ fn run(packages: &Path, script: &str, transports: &str) -> Result<(), Fault> {
     if !transports.is_empty() {
         command.env("UCX_TLS", transports).env("UCX_NET_DEVICES", "roce0:1");
     }
-    let ended = Process::start(command, |mut command| command.spawn())?.wait(LIMIT)?;
-    let text = &ended.text;
+    let ended = process::run(command, LIMIT)?;
+    let text = &ended.text();
     expect(ended.status.success(), || format!("{}: {text}", ended.status))?;
     for line in ["[0] WRITE: the data are right", "[1] READ: the data are right"] {
         expect(text.contains(line), || format!("it did not print {line:?}: {text}"))?;

@@ -12,7 +12,7 @@ use super::folder::Folder;
 use super::local::PrivateHosts;
 use crate::fault::{Fault, expect};
 use crate::matrix::Case;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 
 /// The time of the whole suite.
@@ -205,9 +205,9 @@ fn run(folder: &Folder, name: &str, script: &str, arguments: &[&str]) -> Result<
         "PATH",
         format!("{}:{}", folder.path().display(), env::var("PATH").unwrap_or_default()),
     );
-    let ended = Process::start(command, |mut command| command.spawn())?.wait(LIMIT)?;
-    expect(ended.status.success(), || format!("{}: {}", ended.status, ended.text))?;
-    Ok(ended.text)
+    let ended = process::run(command, LIMIT)?;
+    expect(ended.status.success(), || format!("{}: {}", ended.status, ended.text()))?;
+    Ok(ended.text())
 }
 
 /// Copies the tests, and unpacks those that are packed.

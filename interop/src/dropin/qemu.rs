@@ -20,7 +20,7 @@ use super::folder::Folder;
 use super::local::PrivateHosts;
 use crate::fault::{Fault, expect, expect_equal};
 use crate::matrix::Case;
-use crate::process::Process;
+use crate::process;
 use crate::world::program;
 
 /// The time that a guest has for what it does next, and QEMU for a migration.
@@ -62,16 +62,16 @@ fn run(pins_all: bool) -> Result<(), Fault> {
     let mut command = Command::new(program("roce")?);
     command.args(["run", "--local", "2", "--counters", "--", "sh", "-c", LINE]);
     command.arg(folder.path()).args(["{rank}", "{address}"]);
-    let hosts = Process::start(command, |mut command| command.spawn())?;
+    let hosts = process::start(None, command)?;
     let migrated = migrate(folder.path(), pins_all);
     // Both were told to end, unless something went wrong: then the text says what.
     let limit = if migrated.is_ok() { END_LIMIT } else { Duration::ZERO };
-    let ended = match (migrated, hosts.wait(limit)) {
+    let ended = match (migrated, process::wait(hosts, limit)) {
         (Ok(()), ended) => ended?,
-        (Err(fault), Ok(ended)) => return Err(Fault::Wrong(format!("{fault}: {}", ended.text))),
+        (Err(fault), Ok(ended)) => return Err(Fault::Wrong(format!("{fault}: {}", ended.text()))),
         (Err(fault), Err(end)) => return Err(Fault::Wrong(format!("{fault}; {end}"))),
     };
-    let text = &ended.text;
+    let text = &ended.text();
     expect(ended.status.success(), || format!("{}: {text}", ended.status))?;
     let sent = device_counter(text, "[1]", "device_sent_bytes");
     expect(sent >= Some(PATTERN), || format!("{sent:?} bytes left our device of {PATTERN}: {text}"))

@@ -1,9 +1,10 @@
 //! The ranks of a ring, running: programs of two kinds in several places.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use roce_guest::GuestProcess;
+use roce_netns::process::{Launch, Running, Signal};
 
 use super::job::Job;
 use super::world::{INTERFACE, PROGRAM, RingWorld, host_address};
@@ -64,7 +65,7 @@ impl std::fmt::Display for Ended {
 #[derive(Debug)]
 enum Rank {
     Rxe(GuestProcess),
-    Ours(Child),
+    Ours(Running),
 }
 
 impl Ranks {
@@ -97,9 +98,9 @@ impl Ranks {
                     command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
                     command.env("MASTER_ADDR", &root).env("MASTER_PORT", PORT.to_string());
                     command.env("LOCAL_RANK", "0").envs(job.environment());
-                    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
                     let host = world.host(hosts.next().unwrap_or_default());
-                    Rank::Ours(host.spawn(command).map_err(Fault::ours("start roce allreduce"))?)
+                    let started = Launch::from(command).grace(Duration::ZERO).start_in(host);
+                    Rank::Ours(started.map_err(Fault::ours("start roce allreduce"))?)
                 }
             });
         }
@@ -113,7 +114,10 @@ impl Ranks {
     pub fn kill(&mut self, rank: usize) -> Result<(), Fault> {
         match &mut self.0[rank] {
             Rank::Rxe(process) => Ok(process.kill(9)?),
-            Rank::Ours(child) => child.kill().map_err(Fault::ours("kill roce allreduce")),
+            Rank::Ours(running) => {
+                running.signal(Signal::SIGKILL);
+                Ok(())
+            }
         }
     }
 
@@ -159,16 +163,13 @@ impl Rank {
                 let status = output.status.code();
                 Ok(Ok(Ended { rank, kind: Kind::Rxe, status, stdout, stderr, after }))
             }
-            Self::Ours(mut child) => {
-                let waiting = Fault::ours("wait for roce allreduce");
-                if child.try_wait().map_err(waiting)?.is_none() {
-                    return Ok(Err(Self::Ours(child)));
+            Self::Ours(running) => {
+                if !running.has_ended() {
+                    return Ok(Err(Self::Ours(running)));
                 }
-                // What a rank writes fits into its pipes, or else it would not have ended.
-                let reading = Fault::ours("read what roce allreduce says");
-                let output = child.wait_with_output().map_err(reading)?;
-                let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-                let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+                let waited = running.wait(READ_LIMIT);
+                let output = waited.map_err(Fault::ours("wait for roce allreduce"))?;
+                let (stdout, stderr) = (output.stdout, output.stderr);
                 let status = output.status.code();
                 Ok(Ok(Ended { rank, kind: Kind::Ours, status, stdout, stderr, after }))
             }
@@ -176,20 +177,11 @@ impl Rank {
     }
 }
 
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for rank in &mut self.0 {
-            // A process in a guest is killed as its handle goes.
-            if let Rank::Ours(child) = rank {
-                let _ = child.kill(); // it may have ended by itself
-                let _ = child.wait();
-            }
-        }
-    }
-}
-
 /// Where rank 0 listens: what torchrun would choose.
 const PORT: u16 = 29500;
+
+/// Time to read what a rank that has ended wrote.
+const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often ended ranks are looked for.
 const STEP: Duration = Duration::from_millis(5);

@@ -1,17 +1,15 @@
 //! Starts the processes, kills them, and judges what they report.
 
 use std::fmt;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roce_netns::Host;
+use roce_netns::process::{Launch, Output, Running, Signal};
 
 use super::Result;
 use super::options::{Options, SLACK, derived_seed};
@@ -72,7 +70,7 @@ struct Soak {
     backends: Vec<String>,
     pairs: Vec<Pair>,
     /// Peers that were killed and have not ended yet.
-    dying: Vec<Process>,
+    dying: Vec<Running>,
     reports: Receiver<Heard>,
     tell: Sender<Heard>,
     processes: u64,
@@ -87,7 +85,7 @@ enum Heard {
 }
 
 struct Survivor {
-    process: Process,
+    process: Running,
     trend: Trend,
     heard: Instant,
     is_closed: bool,
@@ -102,19 +100,8 @@ struct Pair {
 }
 
 enum Peer {
-    Alive { process: Process, started: Instant, connections_before: u64 },
+    Alive { process: Running, started: Instant, connections_before: u64 },
     Dead,
-}
-
-/// A process that ends when this value is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Soak {
@@ -128,11 +115,10 @@ impl Soak {
                 .map(|pair| pair.to_string())
                 .collect();
             processes += 1;
-            let mut command = role(program, "survivor", &pairs.join(","), which);
-            command.args(["--seed", &derived_seed(seed, processes).to_string()]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let name = format!("survivor {which}");
-            let process = spawn(&hosts[which], command, &name, Some(which), &tell)?;
+            let seed = derived_seed(seed, processes);
+            let launch = role(program, "survivor", &pairs.join(","), which, seed).with_stdin();
+            let launch = launch.stdout(reports_to(&tell, which));
+            let process = start(&hosts[which], launch, &format!("survivor {which}"), &tell)?;
             Ok(Survivor { process, trend: Trend::default(), heard: now, is_closed: false })
         };
         let survivors = [survivor(0)?, survivor(1)?];
@@ -248,7 +234,7 @@ impl Soak {
                     pair.due = now + period.mul_f64(0.85);
                 }
                 Peer::Alive { process, started, connections_before } => {
-                    if let Ok(Some(status)) = process.0.try_wait() {
+                    if let Some(status) = process.exit_status() {
                         self.violations.push(format!("the peer of pair {index} ended: {status}"));
                     } else if state.connections == *connections_before || state.operations_now == 0
                     {
@@ -275,23 +261,22 @@ impl Soak {
     /// Kills a peer, and does not wait for its end: on a busy machine that takes a while, in which
     /// others are to be killed.
     fn kill(&mut self, index: usize) {
-        self.dying.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
+        self.dying.retain(|it| !it.has_ended());
         let peer = std::mem::replace(&mut self.pairs[index].peer, Peer::Dead);
-        if let Peer::Alive { mut process, .. } = peer {
-            // It may have ended.
-            let _ = process.0.kill();
+        if let Peer::Alive { process, .. } = peer {
+            process.signal(Signal::SIGKILL);
             self.dying.push(process);
             self.pairs[index].killed = Some(Instant::now());
         }
     }
 
-    fn start_peer(&mut self, index: usize) -> Result<Process> {
+    fn start_peer(&mut self, index: usize) -> Result<Running> {
         self.processes += 1;
         let which = survivor_of(index as u32);
-        let mut command = role(&self.program, "peer", &index.to_string(), which);
-        command.args(["--seed", &derived_seed(self.seed, self.processes).to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        spawn(&self.hosts[1 - which], command, &format!("peer of pair {index}"), None, &self.tell)
+        let seed = derived_seed(self.seed, self.processes);
+        let launch = role(&self.program, "peer", &index.to_string(), which, seed);
+        let launch = launch.stdout(Output::Discard);
+        start(&self.hosts[1 - which], launch, &format!("peer of pair {index}"), &self.tell)
     }
 
     /// Kills all peers, lets the survivors close everything, and judges.
@@ -299,7 +284,7 @@ impl Soak {
         (0..self.pairs.len()).for_each(|index| self.kill(index));
         for survivor in &mut self.survivors {
             // Its end asks the survivor to end.
-            drop(survivor.process.0.stdin.take());
+            survivor.process.close_stdin();
         }
         let deadline = Instant::now() + SILENCE;
         while Instant::now() < deadline && !self.survivors.iter().all(|it| it.is_closed) {
@@ -393,47 +378,35 @@ fn survivor_of(pair: u32) -> usize {
     pair as usize % 2
 }
 
-fn role(program: &Path, name: &str, pairs: &str, survivor: usize) -> Command {
+/// Returns the launch of a process that ends with the controller.
+fn role(program: &Path, name: &str, pairs: &str, survivor: usize, seed: u64) -> Launch {
     let address = SocketAddr::from(([10, 1, 0, 1 + survivor as u8], PORT));
-    // The children end with the controller.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-    command.args([name, "--pairs", pairs, "--address", &address.to_string()]);
-    command
+    let launch = Launch::new(program).args([name, "--pairs", pairs]);
+    let launch = launch.args(["--address", &address.to_string(), "--seed", &seed.to_string()]);
+    launch.end_with_parent().grace(Duration::ZERO)
 }
 
-/// Starts a process and reads its standard error, and the output of a survivor.
-fn spawn(
-    host: &Host,
-    command: Command,
-    name: &str,
-    survivor: Option<usize>,
-    tell: &Sender<Heard>,
-) -> Result<Process> {
-    let mut child = host.spawn(command).map_err(|error| format!("start {name}: {error}"))?;
-    if let Some((which, output)) = survivor.zip(child.stdout.take()) {
-        let tell = tell.clone();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                let report = serde_json::from_str(&line);
-                let heard = report.map_or_else(
-                    |_| Heard::Complaint(format!("survivor {which} said {line}")),
-                    |report| Heard::Report(which, report),
-                );
-                // The listener is gone only at the end.
-                let _ = tell.send(heard);
-            }
-        });
-    }
-    if let Some(errors) = child.stderr.take() {
-        let (tell, name) = (tell.clone(), name.to_owned());
-        thread::spawn(move || {
-            for line in BufReader::new(errors).lines().map_while(std::result::Result::ok) {
-                let _ = tell.send(Heard::Complaint(format!("{name}: {line}")));
-            }
-        });
-    }
-    Ok(Process(child))
+/// Returns the output of a survivor, whose lines are reports.
+fn reports_to(tell: &Sender<Heard>, which: usize) -> Output {
+    let tell = tell.clone();
+    Output::each_line(move |line| {
+        let report = serde_json::from_str(line);
+        let heard = report.map_or_else(
+            |_| Heard::Complaint(format!("survivor {which} said {line}")),
+            |report| Heard::Report(which, report),
+        );
+        // The listener is gone only at the end.
+        let _ = tell.send(heard);
+    })
+}
+
+/// Starts a process whose lines on standard error are complaints.
+fn start(host: &Host, launch: Launch, name: &str, tell: &Sender<Heard>) -> Result<Running> {
+    let (tell, name) = (tell.clone(), name.to_owned());
+    let complaints = Output::each_line(move |line| {
+        let _ = tell.send(Heard::Complaint(format!("{name}: {line}")));
+    });
+    Ok(launch.stderr(complaints).start_in(host)?)
 }
 
 const MTU: u32 = 1500;

@@ -15,10 +15,10 @@ use roce_netns::{Host, Link, VirtualNetwork};
 pub(crate) mod ring;
 
 use crate::error::{CliError, Result};
+use crate::loader_variables;
 use crate::log;
 use crate::parent_death;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
-use crate::run::loader_variables;
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 use crate::traffic::{LOCAL_INTERFACE, Role, Traffic};

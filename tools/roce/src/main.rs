@@ -16,6 +16,7 @@ mod generate;
 mod lab;
 mod ladder;
 mod link;
+mod loader_variables;
 mod local;
 mod log;
 mod output;

@@ -41,7 +41,7 @@ fn run(context: &RunContext<'_>, bytes: Size, program: &Launch) -> Result<Figure
     };
     let running = [0, 1].map(|number| context.start(number, &rank(number)));
     let running: Vec<Running> = running.into_iter().collect::<Result<_, String>>()?;
-    let printed = running.into_iter().map(|rank| rank.finish(context.timeout()));
+    let printed = running.into_iter().map(|rank| context.finish(rank));
     let printed = printed.collect::<Result<Vec<String>, String>>()?;
     parse(printed.first().map_or("", String::as_str))
 }

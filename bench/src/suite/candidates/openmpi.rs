@@ -58,8 +58,8 @@ fn run(
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut command = mpi::command(&program, &rank_hosts, processors, binding, transport);
     command.args(iterations(bytes, context));
-    let launch = Launch::from_command(&command);
-    let printed = context.start(0, &launch)?.finish(context.timeout())?;
+    let launch = Launch::from(command);
+    let printed = context.output(0, &launch)?;
     parse(&printed)
 }
 

@@ -7,7 +7,7 @@ use crate::mpi::Binding;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
-use crate::suite::process::wait_until_listening;
+use crate::suite::pair::wait_until_listening;
 use crate::suite::{Candidate, Launch, RunContext};
 
 /// Trains through the same cable, payload copied out of a working set and into one.
@@ -46,16 +46,16 @@ pub(crate) fn ring(name: &'static str, ranks: usize) -> Candidate {
         };
         let mut others = Vec::new();
         for number in 1..ranks {
-            let mut other = context.start(number, &rank(number).arg("--listen"))?;
-            wait_until_listening(&mut other, PORT)?;
+            let other = context.start(number, &rank(number).arg("--listen"))?;
+            wait_until_listening(&other, PORT)?;
             others.push(other);
         }
         let to = (1..ranks).map(|number| context.network.address(number).to_string());
         let first = rank(0).arg("--to").args(to);
         let first = first.args(["--seconds", &context.config.seconds.to_string()]);
-        let printed = context.start(0, &first)?.finish(context.timeout())?;
+        let printed = context.output(0, &first)?;
         for other in others {
-            other.finish(context.timeout())?;
+            context.finish(other)?;
         }
         pick(&last_object(&printed)?, &[("us", Figure::MicrosMean)])
     })

@@ -168,7 +168,7 @@ pub(crate) fn allreduce(
         let mut running = (0..ranks).map(|number| context.start(number as usize, &rank(number)));
         let running = running.by_ref().collect::<Result<Vec<Running>, String>>()?;
         let printed: Vec<Result<String, String>> =
-            running.into_iter().map(|rank| rank.finish(context.timeout())).collect();
+            running.into_iter().map(|rank| context.finish(rank)).collect();
         let printed = printed.into_iter().collect::<Result<Vec<String>, String>>()?;
         parse_allreduce(printed.first().map_or("", String::as_str))
     })

@@ -4,8 +4,9 @@ use super::iperf3;
 use super::roce::Size;
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::pair::RDMA_CM;
 use crate::suite::tools::LIBRSPRELOAD;
-use crate::suite::{Candidate, Launch, Readiness, RunContext};
+use crate::suite::{Candidate, Launch, RunContext};
 
 /// A message each way under way, by rstream, both ends polling.
 pub(crate) fn latency(name: &'static str, size: Size) -> Candidate {
@@ -13,7 +14,7 @@ pub(crate) fn latency(name: &'static str, size: Size) -> Candidate {
         let end =
             |cpu: usize| context.on_our_device("rstream").args(times(context, size)).on_cpu(cpu);
         let client = end(CLIENT_CPU).args(["-s", &context.network.address(SERVER).to_string()]);
-        mean(&context.pair(&end(SERVER_CPU), Readiness::RdmaCm, &client)?.client)
+        mean(&context.pair(&end(SERVER_CPU), RDMA_CM, &client)?.client)
     })
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn bandwidth(name: &'static str) -> Candidate {
         let client = end(CLIENT_CPU).args(["-c", &context.network.address(SERVER).to_string()]);
         let client = client.args(["-t", &seconds, "-J"]);
         let server = end(SERVER_CPU).args(["-s", "-1"]);
-        iperf3::received(&context.pair(&server, Readiness::RdmaCm, &client)?.client)
+        iperf3::received(&context.pair(&server, RDMA_CM, &client)?.client)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::report::{Figure, Figures};
 use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
-use crate::suite::process::wait_until_listening;
+use crate::suite::pair::wait_until_listening;
 use crate::suite::{Candidate, Launch, Running};
 
 /// Its ping-pong over TCP, both ends spinning; its smallest message has 14 bytes.
@@ -15,9 +15,9 @@ pub(crate) fn spinning(name: &'static str) -> Candidate {
         let client = Launch::new("sockperf").arg("ping-pong").args(at).on_cpu(CLIENT_CPU);
         let client = client.args(["-m", "14", "-t", &seconds]);
         // Its server serves for ever: it is ended when this is.
-        let mut serving: Running = context.start(SERVER, &server)?;
-        wait_until_listening(&mut serving, PORT)?;
-        parse_times(&context.start(0, &client)?.finish(context.timeout())?)
+        let serving: Running = context.start(SERVER, &server)?;
+        wait_until_listening(&serving, PORT)?;
+        parse_times(&context.output(0, &client)?)
     })
 }
 

@@ -1,13 +1,12 @@
 //! A process that does what lines on its standard input say.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_netns::Host;
+use roce_netns::process::{Launch, Output, Running};
 
 use super::LIMIT;
 
@@ -24,24 +23,17 @@ pub(crate) const DEATHS: [Death; 4] = [Death::Kill, Death::Terminate, Death::Exi
 
 /// The process: `roce-test-cm-process`.
 pub(crate) struct Process {
-    child: Child,
-    input: ChildStdin,
-    output: Receiver<String>,
+    running: Running,
     number: Pid,
 }
 
 impl Process {
-    pub(crate) fn start(host: &Host, mut command: Command) -> Self {
+    pub(crate) fn start(host: &Host, command: Command) -> Self {
         // `roce run` says there that its program was ended.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = host.run(|| command.spawn()).expect("the process starts");
-        let (sender, output) = mpsc::channel();
-        let from = BufReader::new(child.stdout.take().expect("a pipe"));
-        std::thread::spawn(move || {
-            from.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
-        });
-        let input = child.stdin.take().expect("a pipe");
-        let mut process = Self { child, input, output, number: Pid::from_raw(0) };
+        let launch = Launch::from(command).with_stdin().stderr(Output::Discard);
+        // Its program ends with `roce run`.
+        let running = launch.grace(Duration::ZERO).start_in(host).expect("the process starts");
+        let mut process = Self { running, number: Pid::from_raw(0) };
         let line = process.line();
         let number = line.strip_prefix("process ").and_then(|number| number.parse().ok());
         process.number = Pid::from_raw(number.expect("its number"));
@@ -53,11 +45,12 @@ impl Process {
     }
 
     pub(crate) fn line(&self) -> String {
-        self.output.recv_timeout(LIMIT).expect("a line within the time allowed")
+        let line = self.running.read_line(LIMIT).expect("a line within the time allowed");
+        line.expect("its output goes on")
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("the process reads");
+        self.running.write_line(line).expect("the process reads");
     }
 
     pub(crate) fn expect(&self, line: &str) {
@@ -74,13 +67,5 @@ impl Process {
             Death::Exec => self.tell("exec"),
         }
         at
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Its program ends with `roce run`.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

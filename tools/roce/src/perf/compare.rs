@@ -4,9 +4,10 @@
 //! medians are shown. iperf3 measures over the same veth pair, in the same namespaces,
 //! with the same MTU.
 
-use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use roce_netns::process::{Launch, Output};
 use serde_json::Value;
 
 use super::options::Options;
@@ -108,42 +109,27 @@ fn run_roce(options: &Options, pair: &Pair) -> Result<f64> {
 
 /// Runs iperf3; the error says why it did not run.
 fn run_iperf3(pair: &Pair, algorithm: &str) -> Result<f64, String> {
-    let mut server = Command::new("iperf3");
-    server.args(["--server", "--one-off", "--forceflush"]);
-    let spawned = pair.server.spawn(silent(server));
-    let mut server = spawned.map_err(|error| format!("iperf3 server: {error}"))?;
-    let listening = server.stdout.take().is_some_and(wait_until_listening);
-    let mut client = Command::new("iperf3");
+    let iperf3 = || Launch::new("iperf3").stderr(Output::Discard).grace(Duration::ZERO);
+    // It is ended at the end of this function: it waits without a timeout if its client never connected.
+    let server = iperf3().args(["--server", "--one-off", "--forceflush"]).start_in(&pair.server);
+    let server = server.map_err(|error| format!("iperf3 server: {error}"))?;
+    let mut line = String::new();
+    while !line.starts_with("Server listening") {
+        let next = server.read_line(Duration::MAX).ok().flatten();
+        line = next.ok_or("iperf3 server did not start")?;
+    }
     let seconds = SECONDS.to_string();
-    client.args(["--client", local::SERVER, "--json", "--time", &seconds, "-C", algorithm]);
-    let report = listening
-        .then(|| pair.client.spawn(silent(client)).and_then(|child| child.wait_with_output()))
-        .transpose();
-    // The server waits without a timeout if its client never connected.
-    let _ = server.kill();
-    let _ = server.wait();
-    let output = report
-        .map_err(|error| format!("iperf3 client: {error}"))?
-        .ok_or("iperf3 server did not start")?;
-    let report: Value = serde_json::from_slice(&output.stdout)
+    let client = iperf3().args(["--client", local::SERVER, "--json", "--time", &seconds]);
+    let client = client.args(["-C", algorithm]).start_in(&pair.client);
+    let output = client.and_then(|client| client.wait(Duration::MAX));
+    let output = output.map_err(|error| format!("iperf3 client: {error}"))?;
+    let report: Value = serde_json::from_str(&output.stdout)
         .map_err(|error| format!("iperf3 printed no JSON: {error}"))?;
     match (&report["error"], report["end"]["sum_received"]["bits_per_second"].as_f64()) {
         (Value::String(why), _) => Err(why.clone()),
         (_, Some(bits)) => Ok(bits / 1e9),
         _ => Err("iperf3 reported no bandwidth".to_owned()),
     }
-}
-
-fn silent(mut command: Command) -> Command {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    command
-}
-
-fn wait_until_listening(stdout: impl Read) -> bool {
-    BufReader::new(stdout)
-        .lines()
-        .map_while(Result::ok)
-        .any(|line| line.starts_with("Server listening"))
 }
 
 const ROUNDS: u32 = 3;

@@ -14,8 +14,9 @@ use super::exit_code::{FAILED, not_run};
 use super::library::VERBS;
 use super::program::NOT_EXECUTABLE;
 use super::scratch::{LIBRARIES, VIEW};
-use super::{ViewMode, loader_variables, mounts, privileges, signals};
+use super::{ViewMode, mounts, privileges, signals};
 use crate::error::{CliError, Result};
+use crate::loader_variables;
 use crate::parent_death;
 
 /// Become a program that sees the files of a folder (used by `run`)

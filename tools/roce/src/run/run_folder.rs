@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::loader_variables;
 use crate::error::{CliError, Result};
+use crate::loader_variables;
 
 /// A folder in which each rank of a run has a folder. It is removed when this is dropped.
 ///

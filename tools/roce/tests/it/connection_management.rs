@@ -1,75 +1,49 @@
 //! Processes with connection management on one address (tier 1).
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
+use roce_netns::process::{Launch, Running};
 use roce_netns::{Host, Link, VirtualNetwork};
 use roce_test_macros::tier1;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const SERVER: &str = "10.1.0.2";
+/// The longest that a program may take.
+const LIMIT: Duration = Duration::from_secs(120);
 
-/// A `roce pingpong --cm` that ends with the test.
-struct Running {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+/// Starts a `roce pingpong --cm` that ends with the test.
+fn start(host: &Host, port: u16, more: &[&str]) -> Outcome<Running> {
+    let launch = Launch::new(env!("CARGO_BIN_EXE_roce"));
+    let launch = launch.args(["pingpong", "--cm", "-d", "eth0", "-n", "200", "-c", "-p"]);
+    let launch = launch.arg(port.to_string()).args(more);
+    Ok(launch.grace(Duration::ZERO).start_in(host)?)
 }
 
-impl Running {
-    fn start(host: &Host, port: u16, more: &[&str]) -> Outcome<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
-        command.args(["pingpong", "--cm", "-d", "eth0", "-n", "200", "-c", "-p"]);
-        command.arg(port.to_string()).args(more);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = host.spawn(command)?;
-        let stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        Ok(Self { child, stdout })
-    }
-
-    /// Starts a server, and returns when it listens.
-    fn server(host: &Host, port: u16) -> Outcome<Self> {
-        let mut server = Self::start(host, port, &[])?;
-        let mut line = String::new();
-        server.stdout.read_line(&mut line)?;
-        match line.contains("listening on") {
-            true => Ok(server),
-            false => Err(format!("{line:?}: {}", server.end()?.1).into()),
-        }
-    }
-
-    /// Waits for its end. Returns whether it went well, and all that it printed.
-    fn end(mut self) -> Outcome<(bool, String)> {
-        let mut text = String::new();
-        self.stdout.read_to_string(&mut text)?;
-        let stderr = self.child.stderr.as_mut().ok_or("no standard error")?;
-        stderr.read_to_string(&mut text)?;
-        Ok((self.child.wait()?.success(), text))
-    }
-
-    fn succeeds(self) -> Outcome {
-        let (is_success, text) = self.end()?;
-        match is_success && text.contains("200 iters in") {
-            true => Ok(()),
-            false => Err(text.into()),
-        }
-    }
-
-    fn fails_with(self, words: &str) -> Outcome {
-        let (is_success, text) = self.end()?;
-        match !is_success && text.contains(words) {
-            true => Ok(()),
-            false => Err(format!("{text:?} has no {words:?}").into()),
-        }
+/// Starts a server, and returns when it listens.
+fn serve(host: &Host, port: u16) -> Outcome<Running> {
+    let server = start(host, port, &[])?;
+    match server.read_line(LIMIT)? {
+        Some(line) if line.contains("listening on") => Ok(server),
+        line => Err(format!("{line:?}: {}", server.wait(LIMIT)?.text()).into()),
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.child.kill();
-        let _status = self.child.wait();
+fn expect_success(running: Running) -> Outcome {
+    let outcome = running.wait(LIMIT)?.check()?;
+    match outcome.stdout.contains("200 iters in") {
+        true => Ok(()),
+        false => Err(outcome.text().into()),
+    }
+}
+
+fn expect_failure(running: Running, words: &str) -> Outcome {
+    let outcome = running.wait(LIMIT)?;
+    let text = outcome.text();
+    match !outcome.status.success() && outcome.exceeded.is_none() && text.contains(words) {
+        true => Ok(()),
+        false => Err(format!("{text:?} has no {words:?}").into()),
     }
 }
 
@@ -86,14 +60,14 @@ fn two_hosts() -> Outcome<[Host; 2]> {
 fn servers_on_one_address_get_each_its_own_clients_and_a_port_belongs_to_one() -> Outcome {
     let [client, server] = two_hosts()?;
     let ports = [7001, 7002, 7003];
-    let servers = ports.map(|port| Running::server(&server, port));
+    let servers = ports.map(|port| serve(&server, port));
     let servers = servers.into_iter().collect::<Outcome<Vec<_>>>()?;
-    Running::start(&server, 7002, &[])?.fails_with("in use")?;
+    expect_failure(start(&server, 7002, &[])?, "in use")?;
     // One of the three says that nothing listens there, and none of them about the others' ports.
-    Running::start(&client, 7004, &[SERVER])?.fails_with("no listener")?;
-    let clients = ports.map(|port| Running::start(&client, port, &[SERVER]));
+    expect_failure(start(&client, 7004, &[SERVER])?, "no listener")?;
+    let clients = ports.map(|port| start(&client, port, &[SERVER]));
     for running in clients.into_iter().collect::<Outcome<Vec<_>>>()?.into_iter().chain(servers) {
-        running.succeeds()?;
+        expect_success(running)?;
     }
     Ok(())
 }
@@ -102,16 +76,16 @@ fn servers_on_one_address_get_each_its_own_clients_and_a_port_belongs_to_one() -
 fn a_killed_server_leaves_its_port_to_the_next_one_and_its_peer_to_one_that_lives() -> Outcome {
     let [client, server] = two_hosts()?;
     for _ in 0..3 {
-        let killed = Running::server(&server, 7001)?;
-        let other = Running::server(&server, 7002)?;
+        let killed = serve(&server, 7001)?;
+        let other = serve(&server, 7002)?;
         drop(killed);
         // The one that lives answers for the one that does not.
-        Running::start(&client, 7001, &[SERVER])?.fails_with("no listener")?;
-        let next = Running::server(&server, 7001)?;
-        Running::start(&client, 7001, &[SERVER])?.succeeds()?;
-        next.succeeds()?;
-        Running::start(&client, 7002, &[SERVER])?.succeeds()?;
-        other.succeeds()?;
+        expect_failure(start(&client, 7001, &[SERVER])?, "no listener")?;
+        let next = serve(&server, 7001)?;
+        expect_success(start(&client, 7001, &[SERVER])?)?;
+        expect_success(next)?;
+        expect_success(start(&client, 7002, &[SERVER])?)?;
+        expect_success(other)?;
     }
     Ok(())
 }

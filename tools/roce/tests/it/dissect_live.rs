@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use roce_netns::process::{Launch, Running, Signal};
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -20,7 +19,7 @@ fn live_packets_are_shown_as_they_come_until_there_are_enough() -> Outcome {
     let network = Network::new()?;
     let watcher = network.watch(&["--count", "100"])?;
     network.pingpong(100)?;
-    let text = watcher.printed()?;
+    let text = printed(watcher)?;
     let lines: Vec<&str> = text.lines().collect();
     let numbers = lines.iter().filter_map(|line| line.split_whitespace().next());
     assert!(numbers.clone().any(|number| number == "1" || number == "1.1"), "{text}");
@@ -43,8 +42,8 @@ fn a_live_summary_is_printed_when_it_is_interrupted() -> Outcome {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let watcher = network.watch(&["--summary", "--json"])?;
         network.pingpong(20)?;
-        watcher.interrupt(signal)?;
-        let text = watcher.printed()?;
+        watcher.signal(signal);
+        let text = printed(watcher)?;
         let rows = text.lines().map(serde_json::from_str);
         let rows: Vec<serde_json::Value> = rows.collect::<Result<_, _>>()?;
         let row = rows.iter().find(|row| row["service"] == "RC").ok_or_else(|| text.clone())?;
@@ -79,8 +78,8 @@ fn every_packet_of_udp_sockets_has_the_right_icrc_at_both_ends_of_a_cable() -> O
             exchange([&ends[0], &ends[1]], &[&perf[..], &["--backend", "udp"]].concat(), server)?;
             for (place, watcher) in ["client", "server"].into_iter().zip(watchers) {
                 let watcher = watcher?;
-                watcher.interrupt(Signal::SIGINT)?;
-                let seen = Seen::of(&watcher.printed()?)?;
+                watcher.signal(Signal::SIGINT);
+                let seen = Seen::of(&printed(watcher)?)?;
                 println!("{verb} at the {place}, {server}: {seen:?}");
                 assert!(seen.from(client) > 0 && seen.from(server) > 0, "{seen:?}");
                 assert!(seen.in_trains > 0, "{seen:?}");
@@ -125,8 +124,8 @@ impl Seen {
 #[tier1]
 fn an_interface_that_is_not_there_is_told_in_one_line() -> Outcome {
     let network = Network::new()?;
-    let output = Running::start(&network.client, dissect("eth7", &[]))?.end()?;
-    let told = String::from_utf8(output.stderr)?;
+    let output = start(&network.client, dissect("eth7", &[]))?.wait(LIMIT)?;
+    let told = output.stderr;
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.starts_with("roce: ") && told.contains("eth7"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
@@ -165,7 +164,7 @@ impl Network {
 
 /// Starts to watch an interface; returns when it does.
 fn watch(host: &Host, interface: &str, options: &[&str]) -> Outcome<Running> {
-    let watcher = Running::start(host, dissect(interface, options))?;
+    let watcher = start(host, dissect(interface, options))?;
     // A packet socket that is bound to an interface.
     let is_bound = |line: &str| line.split_whitespace().nth(4).is_some_and(|i| i != "0");
     until(|| Ok(read_in(host, "packet")?.lines().skip(1).any(is_bound)))?;
@@ -179,51 +178,22 @@ fn exchange([client, server]: [&Host; 2], line: &[&str], of_server: &str) -> Out
         command.args(line).args(more);
         command
     };
-    let serving = Running::start(server, roce(&[]))?;
+    let serving = start(server, roce(&[]))?;
     let listens = |line: &str| line.contains(&format!(":{PORT:04X} ")) && line.contains(LISTENS);
     until(|| Ok(read_in(server, "tcp6")?.lines().any(listens)))?;
-    Running::start(client, roce(&[of_server]))?.printed()?;
-    serving.printed()?;
+    printed(start(client, roce(&[of_server]))?)?;
+    printed(serving)?;
     Ok(())
 }
 
-/// A program that ends with the test, however that ends.
-struct Running(Option<Child>);
-
-impl Running {
-    fn start(host: &Host, mut command: Command) -> Outcome<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Self(Some(host.spawn(command)?)))
-    }
-
-    fn interrupt(&self, signal: Signal) -> Outcome {
-        let child = self.0.as_ref().ok_or("it has ended")?;
-        Ok(kill(Pid::from_raw(child.id().try_into()?), signal)?)
-    }
-
-    fn end(mut self) -> Outcome<Output> {
-        Ok(self.0.take().ok_or("it has ended")?.wait_with_output()?)
-    }
-
-    /// What it printed, if it exited well.
-    fn printed(self) -> Outcome<String> {
-        let output = self.end()?;
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() {
-            return Ok(String::from_utf8(output.stdout)?);
-        }
-        Err(format!("{}: {complaint}", output.status).into())
-    }
+/// Starts a program that ends with the test, however that ends.
+fn start(host: &Host, command: Command) -> Outcome<Running> {
+    Ok(Launch::from(command).grace(Duration::ZERO).start_in(host)?)
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Returns what a program prints, if it succeeds.
+fn printed(running: Running) -> Outcome<String> {
+    Ok(running.wait(LIMIT)?.check()?.stdout)
 }
 
 fn dissect(interface: &str, options: &[&str]) -> Command {
@@ -253,5 +223,7 @@ const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.0.2";
 /// Where the two ends of a command find each other.
 const PORT: u16 = 18515;
+/// The longest that a program may take.
+const LIMIT: Duration = Duration::from_secs(120);
 /// As the kernel's table says it.
 const LISTENS: &str = ":0000 0A ";

@@ -2,11 +2,11 @@
 
 use roce_test_macros::tier1;
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use roce_netns::process::{Launch, Output, Running};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -14,47 +14,30 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// The longest that anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A command that runs, and the lines that it prints.
-struct Running {
-    child: Child,
+/// A command that runs, and the lines that it prints on standard error.
+struct End {
+    running: Running,
     stderr: Receiver<String>,
 }
 
-impl Running {
+impl End {
     fn start(host: &Host, arguments: &str) -> Result<Self, Box<dyn Error>> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
-        command.args(arguments.split(' '));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = host.spawn(command)?;
-        let stderr = lines(child.stderr.take());
-        Ok(Self { child, stderr })
+        let (tell, stderr) = mpsc::channel();
+        let lines = Output::each_line(move |line| {
+            // The test may have ended.
+            let _heard = tell.send(line.to_owned());
+        });
+        let launch = Launch::new(env!("CARGO_BIN_EXE_roce")).args(arguments.split(' '));
+        let launch = launch.stdout(Output::Discard).stderr(lines).grace(Duration::ZERO);
+        Ok(Self { running: launch.start_in(host)?, stderr })
     }
 
     /// Waits for the end, and returns how it ended and what it said on standard error.
-    fn end(&mut self) -> Result<(ExitStatus, String), Box<dyn Error>> {
+    fn wait(self) -> Result<(ExitStatus, String), Box<dyn Error>> {
         let said: Vec<String> = self.stderr.iter().collect();
-        Ok((self.child.wait()?, said.join("\n")))
+        let outcome = self.running.wait(PATIENCE)?;
+        Ok((outcome.status, said.join("\n")))
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _gone = self.child.kill();
-        let _status = self.child.wait();
-    }
-}
-
-fn lines<R: Read + Send + 'static>(from: Option<R>) -> Receiver<String> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let lines = from.map(|from| BufReader::new(from).lines()).into_iter().flatten();
-        lines.map_while(Result::ok).for_each(|line| {
-            // The test may have ended.
-            let _heard = tell.send(line);
-        });
-    });
-    told
 }
 
 /// Waits for a line that holds `text`.
@@ -89,22 +72,21 @@ impl Network {
     }
 
     /// Starts a command at both ends; returns when they exchange messages.
-    fn start(&self, command: &str, more: &str) -> Result<[Running; 2], Box<dyn Error>> {
+    fn start(&self, command: &str, more: &str) -> Result<[End; 2], Box<dyn Error>> {
         let before = self.sent_packets();
-        let server = Running::start(&self.server, &format!("{command} -d eth0 {more}"))?;
+        let server = End::start(&self.server, &format!("{command} -d eth0 {more}"))?;
         // A client that comes too early is started again.
         let deadline = Instant::now() + PATIENCE;
         let client = loop {
-            let mut client =
-                Running::start(&self.client, &format!("{command} -d eth0 10.0.0.1 {more}"))?;
-            while client.child.try_wait()?.is_none() && self.sent_packets() < before + BUSY {
+            let client = End::start(&self.client, &format!("{command} -d eth0 10.0.0.1 {more}"))?;
+            while !client.running.has_ended() && self.sent_packets() < before + BUSY {
                 assert!(Instant::now() < deadline, "no traffic");
                 std::thread::sleep(Duration::from_millis(10));
             }
-            if client.child.try_wait()?.is_none() {
+            if !client.running.has_ended() {
                 break client;
             }
-            let complaint = client.end()?.1;
+            let complaint = client.wait()?.1;
             assert!(Instant::now() < deadline, "{complaint}");
         };
         Ok([server, client])
@@ -130,12 +112,12 @@ const COMMANDS: [(&str, &str); 3] =
 fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
     for (command, more) in COMMANDS {
         let network = Network::new()?;
-        let [mut server, mut client] = network.start(command, more)?;
+        let [server, client] = network.start(command, more)?;
         let began = Instant::now();
         network.client.set_down("eth0")?;
         expect(&client.stderr, "the link of eth0 is down")?;
         let said = began.elapsed();
-        let (status, complaint) = client.end()?;
+        let (status, complaint) = client.wait()?;
         let ended = began.elapsed();
         println!("| {command}: link down is told | 1s | {said:?} |");
         println!("| {command}: client ends | 536ms and more | {ended:?} |");
@@ -146,7 +128,7 @@ fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
         if command == "pingpong" {
             continue;
         }
-        let (status, complaint) = server.end()?;
+        let (status, complaint) = server.wait()?;
         println!("| {command}: server ends | 7s | {:?} |", began.elapsed());
         assert!(!status.success(), "{complaint}");
         assert!(
@@ -160,10 +142,10 @@ fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
 #[tier1]
 fn a_pingpong_server_that_only_waits_fails_when_its_own_link_stays_down() -> Outcome {
     let network = Network::new()?;
-    let [mut server, _client] = network.start("pingpong", "-n 100000000")?;
+    let [server, _client] = network.start("pingpong", "-n 100000000")?;
     network.server.set_down("eth0")?;
     expect(&server.stderr, "the link of eth0 is down")?;
-    let (status, complaint) = server.end()?;
+    let (status, complaint) = server.wait()?;
     assert!(!status.success(), "{complaint}");
     assert!(complaint.contains("The link of eth0 is down."), "{complaint}");
     Ok(())
@@ -173,14 +155,14 @@ fn a_pingpong_server_that_only_waits_fails_when_its_own_link_stays_down() -> Out
 fn a_command_goes_on_when_the_link_is_back_in_time_and_says_so() -> Outcome {
     let network = Network::new()?;
     // The retries last 8.6 seconds.
-    let [mut server, mut client] = network.start("perf write bw", "-D 4 -u 18")?;
+    let [server, client] = network.start("perf write bw", "-D 4 -u 18")?;
     network.client.set_down("eth0")?;
     expect(&client.stderr, "the link of eth0 is down")?;
     std::thread::sleep(Duration::from_secs(1));
     network.client.set_up("eth0")?;
     expect(&client.stderr, "the link of eth0 is back")?;
-    for end in [&mut client, &mut server] {
-        let (status, complaint) = end.end()?;
+    for end in [client, server] {
+        let (status, complaint) = end.wait()?;
         assert!(status.success(), "{complaint}");
     }
     Ok(())
@@ -195,17 +177,18 @@ fn pingpong_with_different_options_names_both_values_at_both_ends() -> Outcome {
         ("-s 64", "-s 65", "-s", ["64", "65"]),
         ("--service srq -q 4", "--service srq -q 5", "-q", ["4", "5"]),
     ] {
-        let mut server = Running::start(&network.server, &format!("pingpong -d eth0 {of_server}"))?;
+        let server = End::start(&network.server, &format!("pingpong -d eth0 {of_server}"))?;
         let client = format!("pingpong -d eth0 10.0.0.1 {of_client}");
         // A client that comes before the server is refused.
         let of_client = loop {
-            let end = Running::start(&network.client, &client)?.end()?;
+            let end = End::start(&network.client, &client)?.wait()?;
             if !end.1.contains("refused") {
                 break end;
             }
         };
         let [here, there] = values;
-        for ((status, said), own, other) in [(of_client, there, here), (server.end()?, here, there)]
+        for ((status, said), own, other) in
+            [(of_client, there, here), (server.wait()?, here, there)]
         {
             assert!(!status.success(), "{said}");
             let expected = format!("{name} is {own} here and {other} at the other end");
