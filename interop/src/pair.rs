@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use roce_netns::process::{Readiness, Running};
+use roce_verbs::cm::LISTENERS;
 
 use crate::Fault;
 use crate::process;
@@ -90,9 +91,6 @@ fn wait_until_listening(server: Running, limit: Duration) -> Result<Running, Fau
 
 /// Where these programs listen with TCP.
 const PORT: u16 = 18515;
-
-/// Start of the names by which our library shows that it takes requests of rdma_cm.
-const LISTENERS: &str = "roce/cm-listening/";
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use roce_netns::Host;
 use roce_netns::process::{Launch, Readiness, Running};
+use roce_verbs::cm::LISTENERS;
 
 /// Output of both ends of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(crate) fn wait_until_listening(
 }
 
 /// Sign of a server that listens by rdma_cm, on our libibverbs.
-pub(crate) const RDMA_CM: Readiness = Readiness::AbstractSocket("roce/cm-listening/");
+pub(crate) const RDMA_CM: Readiness = Readiness::AbstractSocket(LISTENERS);
 
 /// Time that a server has to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

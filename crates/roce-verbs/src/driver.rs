@@ -93,6 +93,7 @@ use std::thread::JoinHandle;
 use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
 use roce_io::MulticastMembership;
+use roce_io::process::Own;
 use roce_transport::PathHandle;
 use roce_wire::VerbMoment;
 
@@ -341,12 +342,15 @@ impl Driver {
         }
     }
 
-    /// Returns true if a thread has ended, or can not be woken any more: the program has closed descriptors of
-    /// this device. What is open stays so; what is opened from now on needs another.
+    /// Returns true if a thread has ended, or ends when it is woken, or cannot be woken any more: the program has
+    /// closed descriptors of this device. What is open stays so; what is opened from now on needs another.
     pub(crate) fn is_lost(&self) -> bool {
         let threads = self.shards.threads();
         let has_ended = self.monitor.is_lost() || threads.iter().any(JoinHandle::is_finished);
-        has_ended || !self.open_shards().all(|shard| shard.sleep().can_wake())
+        let is_whole = |shard: &Arc<Shard>| {
+            shard.sleep().can_wake() && shard.device_fds().iter().all(Own::is_open)
+        };
+        has_ended || !self.open_shards().all(is_whole)
     }
 
     /// Finds the next hop of a path and enters the path into the table, with one user. Waits for

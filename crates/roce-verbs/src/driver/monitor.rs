@@ -53,6 +53,7 @@ pub(super) struct Monitor {
     /// Strays in the inbox.
     strays: Arc<AtomicUsize>,
     ending: Arc<Ending>,
+    socket: Arc<NotificationSocket>,
 }
 
 /// What a caller waits for.
@@ -168,7 +169,7 @@ struct Worker {
     shards: Arc<Shards>,
     opener: EngineOpener,
     kernel: InterfaceKernel,
-    socket: NotificationSocket,
+    socket: Arc<NotificationSocket>,
     inbox: mpsc::Receiver<Request>,
     wake: Arc<Own<EventFd>>,
     resolver: Resolver,
@@ -203,12 +204,14 @@ impl Monitor {
         let wake = Arc::new(wake);
         let strays = Arc::<AtomicUsize>::default();
         let ending = Arc::<Ending>::default();
+        let socket = NotificationSocket::open().map_err(RouteError::from_kernel)?;
+        let socket = Arc::new(socket);
         let worker = Worker {
             shards: Arc::clone(shards),
             opener,
             kernel: InterfaceKernel::open(port.index(), port.name())
                 .map_err(RouteError::from_kernel)?,
-            socket: NotificationSocket::open().map_err(RouteError::from_kernel)?,
+            socket: Arc::clone(&socket),
             inbox,
             wake: Arc::clone(&wake),
             resolver: Resolver::new(port.name()),
@@ -232,7 +235,7 @@ impl Monitor {
         })?;
         let generation = fork::Generation::current();
         let (inbox, thread) = (Some(Arc::new(sender)), Some(thread));
-        Ok(Self { inbox, wake, thread, generation, strays, ending })
+        Ok(Self { inbox, wake, thread, generation, strays, ending, socket })
     }
 
     /// Resolves the next hop of a path and enters the path into the table. Waits until the kernel
@@ -298,9 +301,10 @@ impl Monitor {
         let _written = self.wake.write(1);
     }
 
-    /// Returns true if the thread has ended, or cannot be woken.
+    /// Returns true if the thread has ended, or does so when it is woken, or cannot be.
     pub(super) fn is_lost(&self) -> bool {
-        !self.wake.is_open() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        let are_open = self.wake.is_open() && self.socket.is_open();
+        !are_open || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Sends a request. If the thread has ended, or sleeps and the program has closed what wakes it, its reply

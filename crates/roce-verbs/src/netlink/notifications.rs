@@ -73,6 +73,11 @@ impl NotificationSocket {
         Ok(Self(socket))
     }
 
+    /// Returns true unless the program has closed it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
     /// Returns the changes around an interface since the last call.
     pub(crate) fn read(&self, interface: u32) -> Changes {
         let mut changes = Changes::default();
