@@ -188,7 +188,7 @@ impl Device {
             return Self::context_of(driver);
         }
         let driver = Arc::new(open_driver(interface, config, verb_faults, purpose)?);
-        driver.introduce();
+        driver.allow_end();
         exit::run_at_exit(stop_at_exit);
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));

@@ -69,6 +69,7 @@ mod common;
 mod copies;
 mod counter_publisher;
 mod driven_engine;
+mod end_of_process;
 mod ending;
 mod held_posts;
 mod management;

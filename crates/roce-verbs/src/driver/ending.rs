@@ -1,70 +1,53 @@
-//! The end of a device at the end of its process.
+//! The end of a device at the end of its process, in the monitor thread.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use roce_engine::policy::MAX_TELLING;
-
-use super::Driver;
-
-/// Lets the monitor thread end a device for a thread that exits, which may hold any lock: see [`Driver::begin_end`].
-#[derive(Debug, Default)]
+/// Lets the monitor thread end a device for a thread that exits, which may hold any lock. The thread that exits
+/// [asks](Self::ask) and looks whether it [is done](Self::is_done): neither allocates.
+#[derive(Default)]
 pub(super) struct Ending {
-    driver: OnceLock<Weak<Driver>>,
-    deadline: Mutex<Option<Instant>>,
-    has_ended: AtomicBool,
+    end: OnceLock<Box<dyn Fn(Instant) + Send + Sync>>,
+    asked: Mutex<Option<Instant>>,
+    is_done: AtomicBool,
 }
 
 impl Ending {
-    /// Ends the device if that was asked for, in the monitor thread.
+    /// Says how the device is ended, at the latest at an instant.
+    pub(super) fn set(&self, end: impl Fn(Instant) + Send + Sync + 'static) {
+        // The first one stays.
+        let _set = self.end.set(Box::new(end));
+    }
+
+    /// Asks for the end of the device. The caller wakes the thread. Returns false if there is no way to end it.
+    pub(super) fn ask(&self, deadline: Instant) -> bool {
+        // Held for moments, by the monitor thread alone.
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
+        self.end.get().is_some()
+    }
+
+    /// Ends the device if that was asked for.
     pub(super) fn end_if_asked(&self) {
-        let asked = self.deadline.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let driver = self.driver.get().and_then(Weak::upgrade);
-        if let Some((deadline, driver)) = asked.zip(driver) {
-            driver.end(deadline);
-            self.has_ended.store(true, Ordering::Release);
-            // The last reference would join this thread.
-            std::mem::forget(driver);
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((deadline, end)) = asked.zip(self.end.get()) {
+            end(deadline);
+            self.note_done();
         }
+    }
+
+    pub(super) fn note_done(&self) {
+        self.is_done.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
     }
 }
 
-impl Driver {
-    /// Lets the monitor thread know the driver, which [`begin_end`](Self::begin_end) needs.
-    pub(crate) fn introduce(self: &Arc<Self>) {
-        // Once.
-        let _known = self.monitor.ending().driver.set(Arc::downgrade(self));
-    }
-
-    /// Ends connections of connection management, sends delayed ACKs and held posts, publishes the counters, writes
-    /// the capture and ends the driver threads. The monitor thread does so, where there is one, and this returns
-    /// at once; [`has_ended`](Self::has_ended) says when. It waits at most until `deadline` for locks and threads.
-    pub(crate) fn begin_end(&self, deadline: Instant) {
-        let ending = self.monitor.ending();
-        if ending.driver.get().is_some() && !self.monitor.is_lost() && self.check_alive().is_ok() {
-            // Held for moments, by the monitor thread alone.
-            *ending.deadline.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
-            self.monitor.wake();
-            return;
-        }
-        self.end(deadline);
-        ending.has_ended.store(true, Ordering::Release);
-    }
-
-    /// Returns true if all is done that [`begin_end`](Self::begin_end) has begun.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.monitor.ending().has_ended.load(Ordering::Acquire)
-    }
-
-    fn end(&self, deadline: Instant) {
-        self.end_connections(deadline.min(Instant::now() + MAX_TELLING));
-        self.flush_held(deadline);
-        self.end_threads(deadline);
-        self.publish_counters(deadline);
-        if let Some(capture) = &self.device().capture {
-            // There is nothing left to report an error to.
-            let _written = capture.flush();
-        }
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("is_done", &self.is_done()).finish_non_exhaustive()
     }
 }
