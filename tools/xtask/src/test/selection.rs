@@ -25,8 +25,27 @@ pub(crate) fn quick(all: &[Listed]) -> Vec<Listed> {
     })
 }
 
-/// Modules of tier 1 whose tests take a few seconds together, and cross each way that a packet takes.
-const QUICK: &[&str] = &["tests/veth::"];
+/// Modules of tier 1 whose tests take half a minute together, and cross each way that a packet takes.
+const QUICK: &[&str] = &[
+    "roce-io/",
+    "roce/connection_management::",
+    "roce/dissect_live::",
+    "tests/connection_management::",
+    "tests/contexts::",
+    "tests/datagrams::",
+    "tests/errors::",
+    "tests/joined_groups::",
+    "tests/memory::",
+    "tests/memory_windows::",
+    "tests/multi_process::",
+    "tests/multicast::",
+    "tests/reopening::",
+    "tests/routes::",
+    "tests/shared_receive_queue::",
+    "tests/udp_sockets::",
+    "tests/unreliable_connection::",
+    "tests/veth_operations::",
+];
 
 /// Returns the tests whose full name contains `name`; the one alone whose full name it is.
 pub(crate) fn named(name: &str, all: Vec<Listed>) -> Vec<Listed> {
