@@ -496,7 +496,7 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// peer still writes into. Only their own calls run rounds, those that wait for events included: a
 /// thread that sleeps in one is woken, and drives the device from then on.
 extern "C" fn stop_at_exit() {
-    if !exit::is_of_this_process() {
+    if !exit::begin() {
         return;
     }
     // A panic must not abort a process that exits. The runtime prints it.

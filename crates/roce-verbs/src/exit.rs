@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// The process that has called [`run_at_exit`] last; 0 for none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
+/// Not a `Once`: see `fork.rs`. The handler may run twice.
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+
 /// Registers a handler that `exit` and the return from `main` run; the first one that is registered
-/// stays.
+/// stays until it [begins](begin).
 pub(crate) fn run_at_exit(handler: extern "C" fn()) {
-    // Not a `Once`: see `fork.rs`. The handler may run twice.
-    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     PROCESS.store(process::id(), Ordering::Relaxed);
     if !IS_REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handler may run at any time before the code of this library is unmapped. The
@@ -21,8 +22,10 @@ pub(crate) fn run_at_exit(handler: extern "C" fn()) {
     }
 }
 
-/// Returns true in a handler if the process that exits is the one that has called [`run_at_exit`]. A child
-/// after `vfork` that calls `exit` runs the handlers of its parent, in its memory.
-pub(crate) fn is_of_this_process() -> bool {
+/// Begins the handler: from here on another is registered, for what later handlers of the program make. Returns true
+/// if the process that exits is the one that has called [`run_at_exit`]: a child after `vfork` that calls `exit`
+/// runs the handlers of its parent, in its memory.
+pub(crate) fn begin() -> bool {
+    IS_REGISTERED.store(false, Ordering::Release);
     PROCESS.load(Ordering::Relaxed) == process::id()
 }

@@ -58,6 +58,7 @@ void devices_without_address_space(void);
 
 /* exiting.c */
 void exit_without_allocator(void);
+void exit_with_device_of_handler(void);
 
 /* identifiers.c */
 void failing_allocations_of_identifiers(void);

@@ -1,7 +1,9 @@
 /* A program whose signal handler calls exit while its thread is in the allocator, as many end: what the library does at
  * exit must not need what the thread holds. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "check.h"
 #include "endpoint.h"
@@ -19,6 +21,49 @@ static void note_calls(void)
 static void check_calls(void)
 {
 	CHECK_EQ(own_calls_of_allocator(), before);
+}
+
+/* Returns how many threads drive a device. */
+static int driver_threads(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	int count = 0;
+	CHECK(tasks);
+	for (struct dirent *entry; (entry = readdir(tasks));) {
+		char path[300], name[17] = "";
+		snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+		FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+		if (file && fgets(name, sizeof name, file))
+			count += !strncmp(name, "roce ", 5);
+		if (file)
+			fclose(file);
+	}
+	CHECK_EQ(closedir(tasks), 0);
+	return count;
+}
+
+static struct endpoint made_at_exit;
+
+static void check_threads(void)
+{
+	CHECK_EQ(driver_threads(), 0);
+}
+
+/* Runs after the library's handler. */
+static void open_at_exit(void)
+{
+	open_endpoint(&made_at_exit, 4096, 8);
+	CHECK_EQ(driver_threads(), 1);
+}
+
+/* What handlers of the program open after the library's own has run is ended, too. */
+void exit_with_device_of_handler(void)
+{
+	struct endpoint endpoint;
+	CHECK_EQ(atexit(check_threads), 0);
+	CHECK_EQ(atexit(open_at_exit), 0);
+	open_endpoint(&endpoint, 4096, 8);
+	exit(0);
 }
 
 void exit_without_allocator(void)

@@ -7,6 +7,7 @@ static const struct scenario scenarios[] = {
 	{"creations-without-memory", creations_without_memory},
 	{"used-up-memory", used_up_memory},
 	{"devices", devices_without_address_space},
+	{"exit-and-open", exit_with_device_of_handler},
 	{"exit", exit_without_allocator},
 	{"identifiers", failing_allocations_of_identifiers},
 };
