@@ -305,7 +305,8 @@ impl Tables {
         let is_first = !std::mem::replace(&mut resend.has_left, true);
         self.outputs.send(addresses, traffic_class, datagram.clone());
         self.resends.set(id, now + resend.every);
-        if is_first {
+        // A resolution has no record.
+        if is_first && self.connections.contains_key(&id) {
             self.note_change(id);
         }
     }

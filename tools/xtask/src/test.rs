@@ -15,7 +15,7 @@ use clap::Args;
 use crate::Result;
 use crate::stages::{Beside, Stage, StageResult, Stages};
 use selection::{full_names, has_tier, list, named};
-use stage_list::{PROGRAMS, QUICK, QUICK_ALONE, guest, with_network};
+use stage_list::{GUEST, PROGRAMS, QUICK, QUICK_ALONE, guest, stage, with_network};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -72,17 +72,9 @@ fn run_named(name: &str) -> Result<()> {
         stages.run("tier 1", |log| with_network(|| tier::run(tests, 1, &everything, log)));
     }
     if has_tier(tests, 2) {
-        let [guest_stage, name] = ["tier 2 guest", "tier 2"];
-        let run_guest = Box::new(guest);
-        let run_tests = Box::new(|log: &_| tier::run(tests, 2, &everything, log));
-        let beside = Beside::Nothing;
-        stages.run_all(
-            vec![
-                Stage { name: guest_stage, needs: &[], beside, work: run_guest },
-                Stage { name, needs: &["tier 2 guest"], beside, work: run_tests },
-            ],
-            1,
-        );
+        let run_tests = |log: &_| tier::run(tests, 2, &everything, log);
+        let guest = stage(GUEST, &[], Beside::Nothing, guest);
+        stages.run_all(vec![guest, stage("tier 2", &[GUEST], Beside::Nothing, run_tests)], 1);
     }
     stages.finish()
 }
@@ -146,7 +138,7 @@ mod tests {
         let tests = OnceLock::new();
         let kept = with_needs(stage_list::all(&tests), |stage| stage.name == "tier 2");
         let names: Vec<_> = kept.iter().map(|stage| stage.name).collect();
-        assert_eq!(names, [PROGRAMS, "tier 2 guest", "tier 2"]);
+        assert_eq!(names, [PROGRAMS, GUEST, "tier 2"]);
     }
 
     #[test]

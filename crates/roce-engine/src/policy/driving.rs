@@ -13,5 +13,6 @@ pub const MAX_BLOCK: Duration = Duration::from_micros(500);
 pub const LOCK_HOLDER_SLEEP: Duration = Duration::from_micros(50);
 /// Longest time for which `exit` tells peers that their connections have ended.
 pub const MAX_TELLING: Duration = Duration::from_millis(400);
-/// Longest time that `exit` waits for locks that other threads hold, for interfaces and threads.
+/// Longest time that a device takes at `exit` for locks that other threads hold, for interfaces and threads; `exit`
+/// waits twice as long for the thread that does it.
 pub const MAX_EXIT_WAIT: Duration = Duration::from_millis(500);

@@ -31,19 +31,19 @@ pub(super) fn fetch(fd: c_int, woken: Woken, response: ResponseSpace) -> Attempt
         outcome.is_some()
     };
     let mut devices = Vec::new();
-    let attempt = if take() {
-        Attempt::Fetched
-    } else {
+    let mut is_taken = take();
+    if !is_taken {
         // All identifiers of the channel are asked for theirs.
         devices = channel.events.devices();
         devices.iter().for_each(|device| device.run_round());
-        if take() {
-            Attempt::Fetched
-        } else {
-            // SAFETY: the program keeps the descriptor open during its call.
-            let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-            wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
-        }
+        is_taken = take();
+    }
+    let attempt = if is_taken {
+        Attempt::Fetched
+    } else {
+        // SAFETY: the program keeps the descriptor open during its call.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+        wait::after_nothing(woken, (descriptor, wait::Kind::Socket), &devices, &mut take)
     };
     if matches!(attempt, Attempt::Sleep(_)) {
         devices.iter().for_each(Device::leave_to_threads);

@@ -108,8 +108,8 @@ thread_local! {
     /// Forks of this thread under way: it runs the handlers of others, which may make and close descriptors, and
     /// fork themselves.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// 1 while this thread is among [`MAKING`]: a signal handler that forks there does not wait for itself.
-    static IS_MAKING: Cell<u32> = const { Cell::new(0) };
+    /// What of [`MAKING`] is this thread: a signal handler that forks there does not wait for itself.
+    static OWN_MAKING: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Runs `make` while no fork happens: what it makes is then known to be this process's before a child has a
@@ -123,14 +123,14 @@ pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
     let mut is_counted = false;
     // A handler that runs in the middle of this forks itself: neither waits for ever.
     for _ in 0..MAX_NAPS {
-        IS_MAKING.set(1);
+        OWN_MAKING.set(OWN_MAKING.get() + 1);
         MAKING.fetch_add(1, Ordering::SeqCst);
         if FORKING.load(Ordering::SeqCst) == 0 {
             is_counted = true;
             break;
         }
         MAKING.fetch_sub(1, Ordering::SeqCst);
-        IS_MAKING.set(0);
+        OWN_MAKING.set(OWN_MAKING.get() - 1);
         nap();
     }
     let made = make();
@@ -138,7 +138,7 @@ pub(crate) fn between_forks<T>(make: impl FnOnce() -> T) -> T {
         // In a child, which has none counted, there is nothing to take away.
         let less = |it: u32| it.checked_sub(1);
         let _counted = MAKING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        IS_MAKING.set(0);
+        OWN_MAKING.set(OWN_MAKING.get() - 1);
     }
     made
 }
@@ -155,7 +155,7 @@ extern "C" fn before() {
     DEPTH.set(DEPTH.get() + 1);
     FORKING.fetch_add(1, Ordering::SeqCst);
     for _ in 0..MAX_NAPS {
-        if MAKING.load(Ordering::SeqCst) <= IS_MAKING.get() {
+        if MAKING.load(Ordering::SeqCst) <= OWN_MAKING.get() {
             return;
         }
         nap();

@@ -27,7 +27,6 @@ pub struct Launch {
     folder: Option<PathBuf>,
     cpu: Option<usize>,
     ends_with_parent: bool,
-    pub(super) has_group: bool,
     has_stdin: bool,
     pub(super) stdout: Output,
     pub(super) stderr: Output,
@@ -62,7 +61,6 @@ impl Launch {
             folder: None,
             cpu: None,
             ends_with_parent: false,
-            has_group: false,
             has_stdin: false,
             stdout: Output::Keep,
             stderr: Output::Keep,
@@ -104,14 +102,6 @@ impl Launch {
     #[must_use]
     pub fn end_with_parent(mut self) -> Self {
         self.ends_with_parent = true;
-        self
-    }
-
-    /// Runs it in a process group of its own, all of which gets the signals. Signals of the terminal, as of
-    /// Ctrl-C, do not reach it.
-    #[must_use]
-    pub fn in_group(mut self) -> Self {
-        self.has_group = true;
         self
     }
 

@@ -1,7 +1,7 @@
 //! A program that runs.
 
 use std::io::{self, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::Arc;
 use std::thread;
@@ -31,7 +31,6 @@ pub struct Running {
     process: Pid,
     stdin: Option<ChildStdin>,
     streams: Arc<Streams>,
-    has_group: bool,
     grace: Duration,
     is_reaped: bool,
 }
@@ -60,11 +59,7 @@ impl Running {
         spawn: impl FnOnce(Command) -> io::Result<Child>,
     ) -> Result<Self, ProcessError> {
         let name = launch.name();
-        let mut command = launch.command();
-        if launch.has_group {
-            command.process_group(0);
-        }
-        let mut child = match spawn(command) {
+        let mut child = match spawn(launch.command()) {
             Ok(child) => child,
             Err(source) => return Err(ProcessError::Start { program: name, source }),
         };
@@ -87,7 +82,6 @@ impl Running {
             stdin: child.stdin.take(),
             child,
             streams,
-            has_group: launch.has_group,
             grace: launch.grace,
             is_reaped: false,
         })
@@ -115,13 +109,10 @@ impl Running {
         status_of(self.process, WaitPidFlag::WNOHANG) != Ok(None)
     }
 
-    /// Sends it a signal, or its group if it has one. A program that has ended gets none.
+    /// Sends it a signal. A program that has ended gets none.
     pub fn signal(&self, signal: Signal) {
-        // It was not reaped, so neither id is another process's; without a process left there is nothing to do.
-        let _ = match self.has_group {
-            true => signal::killpg(self.process, signal),
-            false => signal::kill(self.process, signal),
-        };
+        // It was not reaped, so the id is not another process's; if it has ended there is nothing to do.
+        let _ = signal::kill(self.process, signal);
     }
 
     /// Takes the next line of its standard output, without the newline. `None` at the end.
@@ -212,7 +203,6 @@ impl Running {
             self.signal(Signal::SIGTERM);
             self.streams.wait(self.grace, |state| is_over(state).then_some(()));
         }
-        // Also what is left of its group.
         self.signal(Signal::SIGKILL);
         self.reap().map(drop)
     }

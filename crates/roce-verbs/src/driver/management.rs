@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roce_cm::{Agent, AgentConfig, Change, Event, StrayDatagram};
-use roce_engine::policy::Cause;
+use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP};
 use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError};
 use roce_transport::ApiMisuse;
 use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
@@ -135,24 +135,17 @@ impl Driver {
     /// device until their peers are told. Waits at most until `deadline` for that and for the lock.
     pub(crate) fn end_connections(&self, deadline: std::time::Instant) {
         let shard = self.first();
-        let mut has_begun = false;
         while shard.generation.is_current() {
-            // Between two rounds: other threads may drive the device, too.
-            if let Some(mut engine) = shard.engine.try_lock_engine() {
-                if !has_begun {
-                    has_begun = true;
-                    shard.end_connections(&mut engine);
-                } else {
-                    engine.run(shard.now(), Cause::Call, None);
-                }
-                if !engine.has_unsent_management() {
-                    return;
-                }
+            // Connections that have been ended stay so.
+            if let Some(mut engine) = shard.engine.try_lock_engine()
+                && shard.end_connections(&mut engine)
+            {
+                return;
             }
             if std::time::Instant::now() >= deadline {
                 return;
             }
-            std::thread::yield_now();
+            std::thread::sleep(LOCK_HOLDER_SLEEP);
         }
     }
 
@@ -176,7 +169,8 @@ impl Driver {
 }
 
 impl Shard {
-    fn end_connections(&self, engine: &mut Engine) {
+    /// Ends all connections and runs a round. Returns true if nothing is left to be sent.
+    fn end_connections(&self, engine: &mut Engine) -> bool {
         let now = self.now();
         engine.set_now(now);
         let time = engine.agent_now();
@@ -184,6 +178,7 @@ impl Shard {
             agent.destroy_all(time);
             engine.run(now, Cause::Call, None);
         }
+        !engine.has_unsent_management()
     }
 
     /// Does `work` with the agent at a time, and then runs a round.

@@ -13,7 +13,8 @@ use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, rules, work
 
 /// The stage that builds the test programs and lists their tests.
 pub(crate) const PROGRAMS: &str = "test programs";
-const GUEST: &str = "tier 2 guest";
+/// The stage that builds the guest's image.
+pub(crate) const GUEST: &str = "tier 2 guest";
 
 /// Stages that a contributor runs before each commit.
 pub(crate) const QUICK: &[&str] =
@@ -66,7 +67,7 @@ pub(crate) fn all(tests: &OnceLock<Vec<Listed>>) -> Vec<Stage<'_>> {
     ]
 }
 
-fn stage<'a>(
+pub(crate) fn stage<'a>(
     name: &'static str,
     needs: &'static [&'static str],
     beside: Beside,
