@@ -106,7 +106,10 @@ fn events_of_a_connection_come_where_the_listener_was_when_its_request_was_fetch
 fn requests_of_a_listener_that_moves_to_a_channel_where_a_thread_sleeps_are_all_accepted() {
     let program = VerbsProgram::linked_with("refused", "refused", &["-lrdmacm"]);
     let cable = Cable::with_mtu(1500);
-    assert!(numbers(&program, &cable.left, &["moved-beside", "10.1.0.1"]).is_empty());
+    // With the requests lost, four of five runs failed.
+    for _ in 0..3 {
+        assert!(numbers(&program, &cable.left, &["moved-beside", "10.1.0.1"]).is_empty());
+    }
 }
 
 #[tier1("librdmacm-dev")]
