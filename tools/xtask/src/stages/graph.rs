@@ -99,7 +99,7 @@ impl Stages {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Barrier, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -129,37 +129,37 @@ mod tests {
 
     #[test]
     fn stages_that_may_run_beside_others_do() {
-        let both = Barrier::new(2);
-        let meets = |name| Stage {
+        let ((to_one, from_other), (to_other, from_one)) = (mpsc::channel(), mpsc::channel());
+        let meets = |name, tell: mpsc::Sender<()>, told: mpsc::Receiver<()>| Stage {
             name,
             needs: &[],
             beside: Beside::Others,
-            work: Box::new(|_| {
-                both.wait();
+            work: Box::new(move |_| {
+                tell.send(())?;
+                told.recv_timeout(Duration::from_secs(10))?;
                 Ok(StageResult::Passed(String::new()))
             }),
         };
+        let one = meets("graph test a", to_other, from_other);
+        let other = meets("graph test b", to_one, from_one);
         let mut stages = stages();
-        stages.run_all(vec![meets("graph test a"), meets("graph test b")], 2);
-        assert_eq!(stages.passed, 2);
+        stages.run_all(vec![one, other], 2);
+        assert_eq!((stages.passed, &stages.failed[..]), (2, &[][..]));
     }
 
     #[test]
     fn a_stage_that_wants_nothing_beside_it_runs_alone() {
         let notes = Mutex::new(Vec::new());
-        let stage = |name, beside| noted(name, &[], beside, &notes, true);
-        let list = vec![
-            stage("graph test c", Beside::Others),
-            stage("graph test d", Beside::Nothing),
-            stage("graph test e", Beside::Others),
-            stage("graph test f", Beside::Nothing),
-        ];
-        stages().run_all(list, 2);
-        let notes = notes.into_inner().unwrap();
-        for alone in ["graph test d", "graph test f"] {
-            let begins = notes.iter().position(|it| *it == format!("{alone} begins")).unwrap();
-            assert_eq!(notes[begins + 1], format!("{alone} ends"), "{notes:?}");
-        }
+        let (alone, others) = (Beside::Nothing, Beside::Others);
+        let next = |running: &[(&str, Beside)], at_a_time| {
+            let stage = |name, beside| noted(name, &[], beside, &notes, true);
+            let mut waiting = VecDeque::from([stage("alone", alone), stage("others", others)]);
+            stages().take_next(&mut waiting, running, at_a_time).map(|stage| stage.name)
+        };
+        assert_eq!(next(&[], 2), Some("alone"));
+        assert_eq!(next(&[("runs", alone)], 2), None);
+        assert_eq!(next(&[("runs", others)], 2), Some("others"));
+        assert_eq!(next(&[("runs", others)], 1), None);
     }
 
     #[test]
