@@ -2,19 +2,8 @@
 
 use std::cell::Cell;
 
-use nix::sys::signal::{SigSet, Signal};
-
+use crate::signals::all_but_faults;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
-
-/// Signals that the kernel sends to a thread because of what it executes.
-const FAULTS: [Signal; 6] = [
-    Signal::SIGSEGV,
-    Signal::SIGBUS,
-    Signal::SIGFPE,
-    Signal::SIGILL,
-    Signal::SIGTRAP,
-    Signal::SIGSYS,
-];
 
 thread_local! {
     static IS_ONE: Cell<bool> = const { Cell::new(false) };
@@ -32,11 +21,7 @@ pub(crate) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {
     IS_ONE.set(true);
-    let mut blocked = SigSet::all();
-    // The kernel ends a process of which a thread faults that blocks the signal, without a call of the
-    // handler that the program may have.
-    FAULTS.into_iter().for_each(|signal| blocked.remove(signal));
-    let _blocked = blocked.thread_block();
+    let _blocked = all_but_faults().thread_block();
     // Otherwise the kernel may end every sleep 50 µs late. A refusal leaves it so.
     let _set = nix::sys::prctl::set_timerslack(1);
     if placement.cpu.is_none() {

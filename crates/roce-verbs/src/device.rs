@@ -33,6 +33,7 @@ use crate::port::{PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::purpose::Purpose;
 use crate::shard_set::MAX_SHARDS;
+use crate::signals::SignalsBlocked;
 use crate::verb_faults::VerbFaults;
 
 /// An interface that carries RoCE, or could.
@@ -176,6 +177,8 @@ impl Device {
         let verb_faults = faults.and_then(|it| VerbFaults::of(it, config.faults_of_process));
         verb_faults.as_ref().map_or(Ok(()), VerbFaults::check_open)?;
         let namespace = network_namespace::current();
+        // A handler that calls `exit` finds the device among those that `exit` ends, or not begun.
+        let _section = SignalsBlocked::new();
         let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let name = interface_index(interface)?.map(|index| (namespace, index));
@@ -206,6 +209,7 @@ impl Device {
     /// opened it.
     pub(crate) fn opened(key: EngineKey) -> Result<Option<Self>, Error> {
         let driver = {
+            let _section = SignalsBlocked::new();
             let open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
             open.get(&key).and_then(Weak::upgrade)
         };
@@ -482,10 +486,16 @@ fn stop_all(limit: Duration) {
     while Instant::now() < deadline + MAX_EXIT_WAIT && drivers().any(|driver| !driver.has_ended()) {
         std::thread::sleep(LOOK_INTERVAL);
     }
+    // The thread that ends a device may wait for a lock of the call that the handler has interrupted.
+    let late = || drivers().filter(|driver| !driver.has_ended());
+    late().for_each(|driver| driver.end_threads(Instant::now() + LAST_WAIT));
 }
 
 /// Time between two looks whether a device has ended.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+
+/// Time that the threads of a device have, at the end of the wait, to end a round.
+const LAST_WAIT: Duration = Duration::from_millis(10);
 
 /// Sends, at `exit` and at the return from `main`, the ACKs of messages that the application has
 /// seen and the requests that it has posted, and ends connections that connection management has

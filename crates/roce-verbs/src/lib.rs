@@ -106,6 +106,7 @@ mod queue_state;
 mod region;
 mod shard_set;
 mod shared_receive_queue;
+mod signals;
 // One call: the real-time class.
 #[allow(unsafe_code)]
 mod thread_placement;

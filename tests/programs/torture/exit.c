@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,14 +75,26 @@ static void unmap_memory(void)
 	usleep(50000);
 }
 
+/* What no destructor of the program would survive: memory that is written to by a library that has ended. */
+static void check_memory(void)
+{
+	volatile unsigned char *bytes = memory;
+	memset(memory, 0x77, LENGTH);
+	usleep(20000);
+	for (int i = 0; i < LENGTH; i++)
+		if (bytes[i] != 0x77)
+			_exit(EXIT_CODE + 1);
+}
+
 /* Opens a device, lets the peer write into its memory and returns when it does. */
-static void become_a_target(int socket)
+static struct endpoint *become_a_target(int socket)
 {
 	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(memory != MAP_FAILED);
 	/* Registered before the device is opened, so that it runs after the library's functions, as
 	 * the destructors of a program's static objects do. */
 	CHECK_EQ(atexit(unmap_memory), 0);
+	CHECK_EQ(atexit(check_memory), 0);
 	static struct endpoint endpoint;
 	open_endpoint(&endpoint, 4096, 64);
 	struct ibv_mr *mr = ibv_reg_mr(endpoint.pd, memory, LENGTH,
@@ -97,6 +110,7 @@ static void become_a_target(int socket)
 	volatile unsigned char *last = (unsigned char *)memory + LENGTH - 1;
 	while (!*last)
 		sched_yield();
+	return &endpoint;
 }
 
 static _Noreturn void end_the_main_thread(int socket)
@@ -139,9 +153,34 @@ static _Noreturn void exit_when_signalled(int socket)
 	exit(EXIT_CODE);
 }
 
-static void exit_while_written_to(void (*end)(int))
+static int round_now;
+
+static void exit_now_in_handler(int signal)
 {
-	for (int round = 0; round < rounds(5); round++) {
+	(void)signal;
+	exit(EXIT_CODE);
+}
+
+/* Exits in a handler that interrupts a call, mostly: one that opens a device, or one that polls it. */
+static _Noreturn void exit_in_the_middle_of_a_call(int socket)
+{
+	struct endpoint *endpoint = become_a_target(socket);
+	struct ibv_wc completion;
+	CHECK(signal(SIGALRM, exit_now_in_handler) != SIG_ERR);
+	struct itimerval timer = {.it_value.tv_usec = 2000 + 137 * round_now};
+	CHECK_EQ(setitimer(ITIMER_REAL, &timer, NULL), 0);
+	for (;;) {
+		if (round_now % 4 == 3)
+			CHECK_EQ(ibv_poll_cq(endpoint->cq, 1, &completion), 0);
+		else
+			CHECK_EQ(ibv_close_device(open_device()), 0);
+	}
+}
+
+static void exit_while_written_to(void (*end)(int), int count)
+{
+	for (int round = 0; round < count; round++) {
+		round_now = round;
 		int sockets[2];
 		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
 		pid_t target = fork();
@@ -171,15 +210,20 @@ static void exit_while_written_to(void (*end)(int))
 
 void exit_in_the_main_thread(void)
 {
-	exit_while_written_to(end_the_main_thread);
+	exit_while_written_to(end_the_main_thread, rounds(5));
 }
 
 void exit_in_a_thread(void)
 {
-	exit_while_written_to(exit_in_another_thread);
+	exit_while_written_to(exit_in_another_thread, rounds(5));
 }
 
 void exit_after_a_signal(void)
 {
-	exit_while_written_to(exit_when_signalled);
+	exit_while_written_to(exit_when_signalled, rounds(5));
+}
+
+void exit_in_a_call(void)
+{
+	exit_while_written_to(exit_in_the_middle_of_a_call, rounds(24));
 }

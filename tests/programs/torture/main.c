@@ -18,6 +18,7 @@ static const struct scenario scenarios[] = {
 	{"exit-in-the-main-thread", exit_in_the_main_thread},
 	{"exit-in-a-thread", exit_in_a_thread},
 	{"exit-after-a-signal", exit_after_a_signal},
+	{"exit-in-a-call", exit_in_a_call},
 	{"signals-end-waits-for-completions", signals_end_waits_for_completions},
 	{"signals-restart-waits-for-completions", signals_restart_waits_for_completions},
 	{"signals-end-waits-for-events", signals_end_waits_for_events},

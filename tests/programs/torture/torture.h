@@ -16,6 +16,7 @@ void own_device(void);
 void exit_in_the_main_thread(void);
 void exit_in_a_thread(void);
 void exit_after_a_signal(void);
+void exit_in_a_call(void);
 
 /* signals.c */
 void signals_end_waits_for_completions(void);
