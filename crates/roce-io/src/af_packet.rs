@@ -1,10 +1,10 @@
 //! The device over a Linux packet socket.
 
 mod config;
+mod kernel;
 mod parked;
 mod receiver;
 mod sniffer;
-mod transmitter;
 
 use std::{
     cell::Cell,
@@ -18,7 +18,10 @@ use socket2::{Domain, Type};
 pub use self::config::{AfPacketConfig, ReceiveMode, probe_max_segments};
 pub use self::parked::ParkedSocket;
 pub use self::sniffer::Sniffer;
-use self::{receiver::Receiver, transmitter::Transmitter};
+use self::{
+    kernel::{Note, PacketKernel},
+    receiver::Receiver,
+};
 use crate::sys::socket::Socket;
 use crate::{
     Filter, InterfaceInfo,
@@ -28,6 +31,7 @@ use crate::{
     interface_errors::{explain, explain_refusal},
     interfaces::{find_interface, find_known},
     sys,
+    transmitter::Transmitter,
     vnet_hdr::MAX_FRAME_LEN,
 };
 
@@ -54,7 +58,9 @@ pub struct AfPacket {
     interface: InterfaceInfo,
     capabilities: DeviceCapabilities,
     receiver: Receiver,
-    transmitter: Transmitter,
+    transmitter: Transmitter<Note>,
+    /// The socket bypasses the queueing discipline.
+    bypass: bool,
     socket: Socket,
     /// The connection to what has given the socket, if another process has.
     giver: Option<Socket>,
@@ -164,7 +170,8 @@ impl AfPacket {
                 max_train_packets: if segments { config.max_train_packets } else { 1 },
             },
             receiver,
-            transmitter: Transmitter::new(config.transmit_slots, config.qdisc_bypass),
+            transmitter: Transmitter::new::<PacketKernel<'_>>(config.transmit_slots),
+            bypass: config.qdisc_bypass,
             socket,
             giver: None,
             idle_receives: 0,
@@ -213,9 +220,10 @@ impl FrameDevice for AfPacket {
         if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
             return Ok(0);
         }
-        let refused = self.transmitter.fill(&self.capabilities, &self.interface.name, fill).err();
-        let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name, Instant::now);
-        let sent = match sent {
+        let (socket, interface) = (self.socket.as_fd(), &*self.interface.name);
+        let mut kernel = PacketKernel { socket, interface, bypass: &mut self.bypass };
+        let refused = self.transmitter.fill(&kernel, &self.capabilities, interface, fill).err();
+        let sent = match self.transmitter.flush(&mut kernel, Instant::now) {
             Ok(sent) => sent,
             Err(error) => {
                 let device = (&self.interface, self.socket.as_fd());

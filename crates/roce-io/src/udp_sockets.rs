@@ -3,12 +3,12 @@
 mod connections;
 mod headers;
 mod identifications;
+mod kernel;
 mod own_sources;
 mod passing;
 mod peers;
 mod senders;
 mod setup;
-mod transmitter;
 
 use std::{
     io,
@@ -24,11 +24,11 @@ pub use self::senders::UdpSenders;
 use self::{
     headers::PAYLOAD_AT,
     identifications::Identifications,
+    kernel::{Note, UdpKernel},
     own_sources::OwnSources,
     passing::{Destination, PREFIX_LEN, Passing, destination, is_nothing},
     peers::{MAX_PEERS, Peers},
     setup::Setup,
-    transmitter::Transmitter,
 };
 use crate::sys::socket::Socket;
 use crate::{
@@ -42,6 +42,7 @@ use crate::{
         passing::AnyReadable,
         udp::{self, Incoming},
     },
+    transmitter::Transmitter,
     vnet_hdr::MAX_FRAME_LEN,
 };
 
@@ -79,7 +80,8 @@ pub struct UdpSockets {
     receive_buffer_len: usize,
     identifications: Identifications,
     own_sources: OwnSources,
-    transmitter: Transmitter,
+    transmitter: Transmitter<Note>,
+    kernel: UdpKernel,
     buffers: Vec<Vec<u8>>,
     datagrams: Vec<Incoming>,
     unusable: u64,
@@ -183,7 +185,8 @@ impl UdpSockets {
             receive_buffer_len: config.receive_buffer_len,
             identifications: Identifications::new(config.other_identifications),
             own_sources,
-            transmitter: Transmitter::new(senders.clone(), leaves_by, TRANSMIT_SLOTS),
+            transmitter: Transmitter::new::<UdpKernel>(TRANSMIT_SLOTS),
+            kernel: UdpKernel { senders: senders.clone(), interface: leaves_by },
             buffers: vec![vec![0; PAYLOAD_AT + usize::from(u16::MAX)]; BATCH],
             datagrams: vec![Incoming::default(); BATCH],
             unusable: 0,
@@ -357,8 +360,9 @@ impl FrameDevice for UdpSockets {
         if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
             return Ok(0);
         }
-        let refused = self.transmitter.fill(&self.capabilities, &self.interface.name, fill).err();
-        let sent = match self.transmitter.flush(Instant::now) {
+        let name = &self.interface.name;
+        let refused = self.transmitter.fill(&self.kernel, &self.capabilities, name, fill).err();
+        let sent = match self.transmitter.flush(&mut self.kernel, Instant::now) {
             Ok(sent) => sent,
             Err(error) => {
                 let device = (&self.interface, self.socket.as_fd());

@@ -6,6 +6,7 @@ use std::{io, os::fd::BorrowedFd, time::Instant};
 use crate::{
     device::{DeviceCapabilities, TxFrame},
     error::DeviceError,
+    send_counts::{SendCounts, is_full, is_lost},
     stall::{Stall, Verdict},
     sys::{self, xsk::Xsk},
     vnet_hdr,
@@ -23,20 +24,10 @@ pub(super) struct Transmitter {
     is_down: bool,
     /// It still is, as [`flush`](Self::flush) tells.
     down_error: Option<io::Error>,
-    counts: Counts,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    frames: u64,
-    queue_full: u64,
-    too_long: u64,
-    refused: u64,
-    no_carrier: u64,
-    stalled: u64,
+    /// Frames that the kernel has taken, and those of them that it has dropped.
+    taken: u64,
     dropped: u64,
-    down: u64,
-    gone: u64,
+    counts: SendCounts,
 }
 
 /// Frames of a full batch: as many as the kernel sends in one call.
@@ -72,13 +63,8 @@ impl Transmitter {
         for _ in 0..MAX_BATCH {
             let Some(slot) = socket.slot() else { break };
             let Some(tx_frame) = fill(slot) else { break };
-            if let Err(error) = vnet_hdr::check(slot, &tx_frame, capabilities, interface) {
-                match error {
-                    DeviceError::SegmentTooLong { .. } => self.counts.too_long += 1,
-                    _ => self.counts.refused += 1,
-                }
-                return Err(error);
-            }
+            vnet_hdr::check(slot, &tx_frame, capabilities, interface)
+                .inspect_err(|error| self.counts.note_bad(error))?;
             if tx_frame.segment_len.is_some() {
                 // A train of one packet. No kernel completes its checksum, and RoCE needs none.
                 slot[tx_frame.headers_len - 2..tx_frame.headers_len].fill(0);
@@ -86,7 +72,7 @@ impl Transmitter {
             if self.is_down {
                 // The ring would fill with frames that are stale when the interface is up.
                 if let Err(error) = socket.kick() {
-                    self.count_lost(&error, 1);
+                    self.counts.note_lost(&error, 1);
                     self.down_error = Some(error);
                     continue;
                 }
@@ -118,7 +104,7 @@ impl Transmitter {
             let taken = socket.settle();
             if taken > 0 {
                 sent += taken;
-                self.counts.frames += taken as u64;
+                self.taken += taken as u64;
                 self.dropped_untold = 0;
                 self.stall.on_taken();
             }
@@ -126,30 +112,28 @@ impl Transmitter {
             match outcome {
                 Ok(()) if socket.is_zero_copy() => break,
                 Ok(()) => {}
-                Err(error) => match error.raw_os_error() {
-                    // It took one, and dropped it: the interface has no carrier, or no room.
-                    Some(libc::EBUSY) => {
-                        self.dropped_untold += usize::from(taken == 0);
-                        if is_running(interface) {
-                            self.counts.dropped += 1;
-                            continue;
-                        }
-                        self.counts.no_carrier += 1 + self.take_back(socket);
-                        break;
+                // It took one, and dropped it: the interface has no carrier, or no room.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    self.dropped_untold += usize::from(taken == 0);
+                    if is_running(interface) {
+                        self.dropped += 1;
+                        continue;
                     }
-                    // EAGAIN: a batch is over, or the socket's buffer is full.
-                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {}
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                        let left = self.take_back(socket);
-                        self.count_lost(&error, left);
-                        self.is_down = true;
-                        return Err(error);
-                    }
-                    _ => {
-                        self.counts.refused += self.take_back(socket);
-                        return Err(error);
-                    }
-                },
+                    self.counts.no_carrier += 1 + self.take_back(socket);
+                    break;
+                }
+                // EAGAIN: a batch is over, or the socket's buffer is full.
+                Err(error) if is_full(&error) => {}
+                Err(error) if is_lost(&error) => {
+                    let left = self.take_back(socket);
+                    self.counts.note_lost(&error, left);
+                    self.is_down = true;
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.counts.refused += self.take_back(socket);
+                    return Err(error);
+                }
             }
             idle = if taken > 0 { 0 } else { idle + 1 };
             if idle >= MAX_IDLE_KICKS {
@@ -175,13 +159,6 @@ impl Transmitter {
         socket.take_back(self.dropped_untold) as u64
     }
 
-    fn count_lost(&mut self, error: &io::Error, frames: u64) {
-        match error.raw_os_error() {
-            Some(libc::ENETDOWN) => self.counts.down += frames,
-            _ => self.counts.gone += frames,
-        }
-    }
-
     pub(super) fn has_unsent(&self) -> bool {
         self.waits
     }
@@ -191,29 +168,9 @@ impl Transmitter {
         self.stall.next_attempt().filter(|_| self.has_unsent())
     }
 
-    pub(super) fn counters(&self) -> [(&'static str, u64); 9] {
-        let Counts {
-            frames,
-            queue_full,
-            too_long,
-            refused,
-            no_carrier,
-            stalled,
-            dropped,
-            down,
-            gone,
-        } = self.counts;
-        [
-            ("xdp_sent_frames", frames),
-            ("socket_sent_queue_full", queue_full),
-            ("socket_sent_too_long", too_long),
-            ("socket_sent_refused", refused),
-            ("socket_sent_no_carrier", no_carrier),
-            ("socket_sent_stalled", stalled),
-            ("socket_sent_dropped", dropped),
-            ("socket_sent_down", down),
-            ("socket_sent_gone", gone),
-        ]
+    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [("xdp_sent_frames", self.taken), ("socket_sent_dropped", self.dropped)];
+        own.into_iter().chain(self.counts.counters())
     }
 }
 
