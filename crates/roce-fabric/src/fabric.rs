@@ -9,7 +9,7 @@ use crate::output_port::OutputPort;
 use crate::{
     CLASSES, ClassScheduling, FabricFrame, Output, PortCounters, Switch, SwitchConfig, Topology,
 };
-use crate::{SplitMix64, Time};
+use crate::{Instant, SplitMix64};
 
 /// Parameters of a [`Fabric`].
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +102,7 @@ pub struct FabricCounters {
 ///
 /// # Example
 /// ```
-/// use roce_fabric::Time;
+/// use roce_fabric::Instant;
 /// use roce_fabric::*;
 /// use std::time::Duration;
 ///
@@ -189,7 +189,7 @@ enum Event {
 }
 
 impl<F: FabricFrame> Fabric<F> {
-    /// Creates a fabric at [`Time::START`].
+    /// Creates a fabric at [`Instant::START`].
     pub fn new(topology: Topology, config: FabricConfig) -> Self {
         let mut lines = Vec::new();
         let mut ports = vec![Vec::new(); topology.nodes()];
@@ -250,8 +250,8 @@ impl<F: FabricFrame> Fabric<F> {
     }
 
     /// Returns the virtual time, rounded down to nanoseconds.
-    pub fn now(&self) -> Time {
-        Time::from_nanos(self.now / PICOS as u64)
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.now / PICOS as u64)
     }
 
     /// Returns the topology.
@@ -387,14 +387,14 @@ impl<F: FabricFrame> Fabric<F> {
     }
 
     /// Returns when something happens next, rounded down to nanoseconds.
-    pub fn next_event(&self) -> Option<Time> {
+    pub fn next_event(&self) -> Option<Instant> {
         let first = self.events.peek();
-        first.map(|Reverse((at, ..))| Time::from_nanos(at / PICOS as u64))
+        first.map(|Reverse((at, ..))| Instant::from_nanos(at / PICOS as u64))
     }
 
     /// Moves the clock until something happens at a host, but not beyond `until`. Returns `None`
     /// if nothing does by then; the clock then is at `until`.
-    pub fn step(&mut self, until: Time) -> Option<FabricEvent<F>> {
+    pub fn step(&mut self, until: Instant) -> Option<FabricEvent<F>> {
         let until = until.as_nanos().saturating_mul(PICOS as u64);
         loop {
             if let Some(event) = self.happened.pop_front() {
@@ -547,7 +547,7 @@ impl<F: FabricFrame> Fabric<F> {
         }
         self.nodes[node].timer = None;
         // The switch counts nanoseconds; those that have begun are over.
-        let now = Time::from_nanos(self.now.div_ceil(PICOS as u64));
+        let now = Instant::from_nanos(self.now.div_ceil(PICOS as u64));
         match &mut self.nodes[node].role {
             Role::Host { output, .. } => output.end_pauses(now),
             Role::Switch(switch) => switch.on_timeout(now),

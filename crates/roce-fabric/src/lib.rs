@@ -29,7 +29,7 @@
 //! # Example
 //! Two hosts, five microseconds apart; the first frame from `a` is lost, the second is not.
 //! ```
-//! use roce_fabric::{Fate, Impairment, LinkConfig, Network, Time};
+//! use roce_fabric::{Fate, Impairment, LinkConfig, Network, Instant};
 //! use std::time::Duration;
 //!
 //! let mut network = Network::new();
@@ -61,7 +61,6 @@ mod switch;
 mod test_frame;
 #[cfg(test)]
 mod tests;
-mod time;
 mod topology;
 
 pub use ethernet_frame::EthernetFrame;
@@ -72,9 +71,9 @@ pub use link::LinkConfig;
 pub use marking::EcnMarking;
 pub use network::{Arrival, LinkId, Network, NetworkStats, NodeId};
 pub use output_port::ClassScheduling;
+pub use roce_wire::Instant;
 pub use split_mix64::SplitMix64;
 pub use switch::{MarkingPoint, Output, PfcConfig, PortCounters, Switch, SwitchConfig};
-pub use time::Time;
 pub use topology::{Topology, TopologyLink};
 
 /// Number of traffic classes of a port.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::{Impairment, Time};
+use crate::{Impairment, Instant};
 
 /// What a link is made of; both directions alike.
 ///
@@ -52,7 +52,7 @@ pub(crate) struct Direction {
     pub(crate) config: LinkConfig,
     pub(crate) impairment: Impairment,
     /// When each queued frame will have left; oldest first.
-    departures: VecDeque<Time>,
+    departures: VecDeque<Instant>,
 }
 
 impl Direction {
@@ -61,7 +61,7 @@ impl Direction {
     }
 
     /// When a frame handed over `now` arrives at the other end; `None` when the queue is full.
-    pub(crate) fn admit(&mut self, now: Time, len: usize) -> Option<Time> {
+    pub(crate) fn admit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         if self.config.bits_per_sec.is_none() {
             return Some(now + self.config.latency);
         }
@@ -91,23 +91,23 @@ mod tests {
     #[test]
     fn frames_leave_one_after_the_other_at_the_link_rate() {
         let mut link = Direction::new(SLOW);
-        assert_eq!(link.admit(Time::START, 100), Some(Time::from_nanos(150)));
-        assert_eq!(link.admit(Time::START, 100), Some(Time::from_nanos(250)));
+        assert_eq!(link.admit(Instant::START, 100), Some(Instant::from_nanos(150)));
+        assert_eq!(link.admit(Instant::START, 100), Some(Instant::from_nanos(250)));
     }
 
     #[test]
     fn a_full_queue_refuses_until_a_frame_has_left() {
         let mut link = Direction::new(SLOW);
-        assert!(link.admit(Time::START, 100).is_some());
-        assert!(link.admit(Time::START, 100).is_some());
-        assert_eq!(link.admit(Time::from_nanos(99), 100), None);
-        assert_eq!(link.admit(Time::from_nanos(100), 100), Some(Time::from_nanos(350)));
+        assert!(link.admit(Instant::START, 100).is_some());
+        assert!(link.admit(Instant::START, 100).is_some());
+        assert_eq!(link.admit(Instant::from_nanos(99), 100), None);
+        assert_eq!(link.admit(Instant::from_nanos(100), 100), Some(Instant::from_nanos(350)));
     }
 
     #[test]
     fn an_idle_link_starts_afresh() {
         let mut link = Direction::new(SLOW);
-        link.admit(Time::START, 10);
-        assert_eq!(link.admit(Time::from_nanos(1000), 10), Some(Time::from_nanos(1060)));
+        link.admit(Instant::START, 10);
+        assert_eq!(link.admit(Instant::from_nanos(1000), 10), Some(Instant::from_nanos(1060)));
     }
 }

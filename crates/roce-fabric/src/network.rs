@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 use crate::link::Direction;
-use crate::{Fate, Impairment, LinkConfig, Time};
+use crate::{Fate, Impairment, Instant, LinkConfig};
 
 /// A host or a switch of one [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub struct LinkId(usize);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// When its last bit came in.
-    pub at: Time,
+    pub at: Instant,
     /// The frame, after impairment.
     pub bytes: Bytes,
 }
@@ -56,7 +56,7 @@ pub struct NetworkStats {
 /// A switch forwards by the frame's first six bytes, from a table that the test writes; an
 /// address that is not in the table goes to every other port.
 /// ```
-/// use roce_fabric::{LinkConfig, Network, Time};
+/// use roce_fabric::{LinkConfig, Network, Instant};
 ///
 /// let mut network = Network::new();
 /// let switch = network.add_switch();
@@ -78,7 +78,7 @@ pub struct Network {
     nodes: Vec<Node>,
     links: Vec<Link>,
     /// Frames on their way, by arrival and then by cause: the frame that left first arrives first.
-    flights: BTreeMap<(Time, u64), Flight>,
+    flights: BTreeMap<(Instant, u64), Flight>,
     causes: u64,
     stats: NetworkStats,
 }
@@ -110,7 +110,7 @@ struct Flight {
 }
 
 impl Network {
-    /// An empty network at [`Time::START`].
+    /// An empty network at [`Instant::START`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -177,7 +177,7 @@ impl Network {
 
     /// Moves the clock to `time` and every frame as far as it gets by then. A `time` in the
     /// past changes nothing.
-    pub fn advance_to(&mut self, time: Time) {
+    pub fn advance_to(&mut self, time: Instant) {
         while let Some(next) = self.flights.first_entry() {
             let (at, _) = *next.key();
             if at > time {
@@ -202,12 +202,12 @@ impl Network {
     }
 
     /// The virtual now.
-    pub fn now(&self) -> Time {
-        Time::from_nanos(self.now)
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.now)
     }
 
     /// When the next frame reaches its next node; `None` when nothing is on its way.
-    pub fn next_event(&self) -> Option<Time> {
+    pub fn next_event(&self) -> Option<Instant> {
         self.flights.first_key_value().map(|((at, _), _)| *at)
     }
 
@@ -280,7 +280,7 @@ impl Network {
         self.depart(at, Flight { link, to, bytes });
     }
 
-    fn depart(&mut self, arrives: Time, flight: Flight) {
+    fn depart(&mut self, arrives: Instant, flight: Flight) {
         self.causes += 1;
         self.flights.insert((arrives, self.causes), flight);
     }
@@ -345,7 +345,7 @@ mod tests {
         }
         let arrivals = run(&mut network, b);
         assert_eq!(first_bytes(&arrivals), (0..10).collect::<Vec<_>>());
-        assert!(arrivals.iter().all(|it| it.at == Time::from_nanos(70) && it.bytes.len() == 9));
+        assert!(arrivals.iter().all(|it| it.at == Instant::from_nanos(70) && it.bytes.len() == 9));
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         let arrivals = run(&mut network, b);
         assert_eq!(first_bytes(&arrivals), [1, 3, 4, 1, 2]);
         assert_eq!(arrivals[1].bytes[..], [3, 0b0100_0000]);
-        assert_eq!(arrivals[4].at, Time::from_nanos(11_000));
+        assert_eq!(arrivals[4].at, Instant::from_nanos(11_000));
         let expected = NetworkStats {
             sent: 5,
             delivered: 5,
@@ -450,14 +450,14 @@ mod tests {
     #[test]
     fn the_clock_never_goes_back_and_a_frame_never_arrives_before_its_time() {
         let (mut network, a, b, _) = pair(LinkConfig::with_latency(Duration::from_nanos(10)));
-        network.advance_to(Time::from_nanos(100));
-        network.advance_to(Time::from_nanos(50));
-        assert_eq!(network.now(), Time::from_nanos(100));
+        network.advance_to(Instant::from_nanos(100));
+        network.advance_to(Instant::from_nanos(50));
+        assert_eq!(network.now(), Instant::from_nanos(100));
         network.send(a, vec![1]);
-        network.advance_to(Time::from_nanos(109));
+        network.advance_to(Instant::from_nanos(109));
         assert_eq!(network.receive(b), None);
-        network.advance_to(Time::from_nanos(110));
-        assert_eq!(network.receive(b).map(|arrival| arrival.at), Some(Time::from_nanos(110)));
+        network.advance_to(Instant::from_nanos(110));
+        assert_eq!(network.receive(b).map(|arrival| arrival.at), Some(Instant::from_nanos(110)));
     }
 
     #[test]

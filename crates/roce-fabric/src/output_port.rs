@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roce_wire::PfcFrame;
 
-use crate::Time;
+use crate::Instant;
 use crate::{CLASSES, SwitchFrame};
 
 /// How a class shares its port with the others.
@@ -44,9 +44,9 @@ struct Queue<F> {
     frames: VecDeque<(F, usize)>,
     bytes: u64,
     deficit: u64,
-    paused_until: Option<Time>,
+    paused_until: Option<Instant>,
     /// Start of the present pause, or of waiting in it.
-    paused_since: Time,
+    paused_since: Instant,
     /// The watchdog ignores pauses of the class until this pause ends.
     ignores_pauses: bool,
 }
@@ -58,7 +58,7 @@ impl<F> Default for Queue<F> {
             bytes: 0,
             deficit: 0,
             paused_until: None,
-            paused_since: Time::START,
+            paused_since: Instant::START,
             ignores_pauses: false,
         }
     }
@@ -79,7 +79,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Queues a frame that came in by port `ingress`.
-    pub(crate) fn push(&mut self, now: Time, class: usize, frame: F, ingress: usize) {
+    pub(crate) fn push(&mut self, now: Instant, class: usize, frame: F, ingress: usize) {
         let queue = &mut self.queues[class];
         if queue.frames.is_empty() {
             queue.paused_since = queue.paused_since.max(now);
@@ -90,7 +90,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Takes the frame that leaves next, with the port that it came in by and its class.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(F, usize, usize)> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(F, usize, usize)> {
         if self.frames == 0 {
             return None;
         }
@@ -136,7 +136,7 @@ impl<F: SwitchFrame> OutputPort<F> {
 
     /// Applies a pause frame of the other end. Returns the classes that were not paused and now
     /// are, as a bit mask.
-    pub(crate) fn pause(&mut self, now: Time, pause: &PfcFrame) -> u8 {
+    pub(crate) fn pause(&mut self, now: Instant, pause: &PfcFrame) -> u8 {
         let mut newly = 0;
         for class in 0..CLASSES {
             let Some(quanta) = pause.quanta(class as u8) else { continue };
@@ -156,7 +156,7 @@ impl<F: SwitchFrame> OutputPort<F> {
         newly
     }
 
-    pub(crate) fn is_paused(&self, now: Time, class: usize) -> bool {
+    pub(crate) fn is_paused(&self, now: Instant, class: usize) -> bool {
         let queue = &self.queues[class];
         !queue.ignores_pauses && queue.paused_until.is_some_and(|until| now < until)
     }
@@ -167,12 +167,12 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Returns when the next pause ends.
-    pub(crate) fn next_resume(&self) -> Option<Time> {
+    pub(crate) fn next_resume(&self) -> Option<Instant> {
         self.queues.iter().filter_map(|queue| queue.paused_until).min()
     }
 
     /// Returns the earliest time at which [`expire`](Self::expire) can find a queue.
-    pub(crate) fn next_expiry(&self, limit: Duration) -> Option<Time> {
+    pub(crate) fn next_expiry(&self, limit: Duration) -> Option<Instant> {
         let paused = self
             .queues
             .iter()
@@ -181,7 +181,7 @@ impl<F: SwitchFrame> OutputPort<F> {
     }
 
     /// Ends pauses whose time is over.
-    pub(crate) fn end_pauses(&mut self, now: Time) {
+    pub(crate) fn end_pauses(&mut self, now: Instant) {
         for queue in &mut self.queues {
             if queue.paused_until.is_some_and(|until| until <= now) {
                 queue.paused_until = None;
@@ -192,7 +192,7 @@ impl<F: SwitchFrame> OutputPort<F> {
 
     /// Returns the classes whose frames have waited for `limit` in one pause, and ignores pauses
     /// of them from now on, until the other end resumes the class or its pause ends.
-    pub(crate) fn expire(&mut self, now: Time, limit: Duration) -> Vec<usize> {
+    pub(crate) fn expire(&mut self, now: Instant, limit: Duration) -> Vec<usize> {
         let mut expired = Vec::new();
         for (class, queue) in self.queues.iter_mut().enumerate() {
             let paused = queue.paused_until.is_some_and(|until| now < until);
@@ -209,11 +209,11 @@ impl<F: SwitchFrame> OutputPort<F> {
         expired
     }
 
-    fn may_send(&self, now: Time, class: usize) -> bool {
+    fn may_send(&self, now: Instant, class: usize) -> bool {
         !self.queues[class].frames.is_empty() && !self.is_paused(now, class)
     }
 
-    fn take(&mut self, now: Time, class: usize) -> Option<(F, usize, usize)> {
+    fn take(&mut self, now: Instant, class: usize) -> Option<(F, usize, usize)> {
         let queue = &mut self.queues[class];
         let (frame, ingress) = queue.frames.pop_front()?;
         queue.bytes -= frame.len();
@@ -243,7 +243,7 @@ mod tests {
     fn drain(port: &mut OutputPort<TestFrame>, frames: usize) -> [u64; CLASSES] {
         let mut bytes = [0; CLASSES];
         for _ in 0..frames {
-            let (frame, _, class) = port.pop(Time::START).expect("frames wait");
+            let (frame, _, class) = port.pop(Instant::START).expect("frames wait");
             bytes[class] += frame.len();
         }
         bytes
@@ -255,10 +255,10 @@ mod tests {
         scheduling[3] = ClassScheduling::Weighted(3);
         let mut port = port(scheduling);
         for _ in 0..8000 {
-            port.push(Time::START, 0, TestFrame::new(0, 300), 0);
+            port.push(Instant::START, 0, TestFrame::new(0, 300), 0);
         }
         for _ in 0..2000 {
-            port.push(Time::START, 3, TestFrame::new(3, 4000), 0);
+            port.push(Instant::START, 3, TestFrame::new(3, 4000), 0);
         }
         let bytes = drain(&mut port, 2000);
         let ratio = bytes[3] as f64 / bytes[0] as f64;
@@ -269,9 +269,10 @@ mod tests {
     fn a_strict_class_leaves_before_all_weighted_classes() {
         let mut port = port(ClassScheduling::DEFAULT);
         for class in [0, 6, 3, 7, 6] {
-            port.push(Time::START, class, TestFrame::new(class, 100), 0);
+            port.push(Instant::START, class, TestFrame::new(class, 100), 0);
         }
-        let order: Vec<_> = std::iter::from_fn(|| port.pop(Time::START)).map(|it| it.2).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| port.pop(Instant::START)).map(|it| it.2).collect();
         assert_eq!(order[..3], [7, 6, 6]);
         assert!(port.is_empty());
     }
@@ -279,14 +280,14 @@ mod tests {
     #[test]
     fn a_pause_stops_only_its_class_and_ends_by_itself() {
         let mut port = port(ClassScheduling::DEFAULT);
-        port.push(Time::START, 3, TestFrame::new(3, 100), 0);
-        port.push(Time::START, 0, TestFrame::new(0, 100), 0);
+        port.push(Instant::START, 3, TestFrame::new(3, 100), 0);
+        port.push(Instant::START, 0, TestFrame::new(0, 100), 0);
         let pause = PfcFrame::new(MacAddr::default()).with(3, 2);
-        assert_eq!(port.pause(Time::START, &pause), 1 << 3);
-        assert_eq!(port.pause(Time::START, &pause), 0);
-        assert_eq!(port.pop(Time::START).unwrap().2, 0);
-        assert!(port.pop(Time::from_nanos(1023)).is_none());
-        assert_eq!(port.next_resume(), Some(Time::from_nanos(1024)));
-        assert_eq!(port.pop(Time::from_nanos(1024)).unwrap().2, 3);
+        assert_eq!(port.pause(Instant::START, &pause), 1 << 3);
+        assert_eq!(port.pause(Instant::START, &pause), 0);
+        assert_eq!(port.pop(Instant::START).unwrap().2, 0);
+        assert!(port.pop(Instant::from_nanos(1023)).is_none());
+        assert_eq!(port.next_resume(), Some(Instant::from_nanos(1024)));
+        assert_eq!(port.pop(Instant::from_nanos(1024)).unwrap().2, 3);
     }
 }

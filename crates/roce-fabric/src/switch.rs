@@ -7,7 +7,7 @@ use roce_wire::{MacAddr, PfcFrame};
 use crate::output_port::OutputPort;
 use crate::shared_buffer::SharedBuffer;
 use crate::{CLASSES, ClassScheduling, EcnMarking, SwitchFrame};
-use crate::{SplitMix64, Time};
+use crate::{Instant, SplitMix64};
 
 /// Parameters of a switch.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +171,7 @@ pub enum Output<F> {
 /// # Example
 /// A port that a frame of 1000 bytes overfills tells its other end to pause class 3.
 /// ```
-/// use roce_fabric::Time;
+/// use roce_fabric::Instant;
 /// use roce_fabric::{Output, PfcConfig, Switch, SwitchConfig, SwitchFrame};
 ///
 /// struct Frame;
@@ -207,7 +207,7 @@ struct Port<F> {
     output: OutputPort<F>,
     counters: [PortCounters; CLASSES],
     /// Time after which XOFF is sent again, for each class that the other end was told to pause.
-    refresh_at: [Option<Time>; CLASSES],
+    refresh_at: [Option<Instant>; CLASSES],
     /// Pause frame to send.
     pause: Option<PfcFrame>,
     /// Half of the longest pause.
@@ -239,7 +239,7 @@ impl<F: SwitchFrame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port.
-    pub fn receive(&mut self, now: Time, from: usize, to: usize, mut frame: F) -> bool {
+    pub fn receive(&mut self, now: Instant, from: usize, to: usize, mut frame: F) -> bool {
         let (len, class) = (frame.len(), frame.class() % CLASSES);
         let counters = &mut self.ports[from].counters[class];
         counters.rx_frames += 1;
@@ -265,7 +265,7 @@ impl<F: SwitchFrame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port.
-    pub fn transmit(&mut self, now: Time, port: usize) -> Option<Output<F>> {
+    pub fn transmit(&mut self, now: Instant, port: usize) -> Option<Output<F>> {
         let this = &mut self.ports[port];
         if let Some(pause) = this.pause.take() {
             return Some(Output::Pause(pause));
@@ -291,7 +291,7 @@ impl<F: SwitchFrame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port.
-    pub fn handle_pause(&mut self, now: Time, port: usize, pause: &PfcFrame) {
+    pub fn handle_pause(&mut self, now: Instant, port: usize, pause: &PfcFrame) {
         if self.config.pfc.is_none() {
             return;
         }
@@ -304,7 +304,7 @@ impl<F: SwitchFrame> Switch<F> {
 
     /// Returns when [`on_timeout`](Self::on_timeout) is due: a pause ends or is sent again, or the
     /// watchdog expires.
-    pub fn next_timeout(&self) -> Option<Time> {
+    pub fn next_timeout(&self) -> Option<Instant> {
         self.config.pfc?;
         let refreshes = self.ports.iter().flat_map(|port| port.refresh_at).flatten();
         let resumes = self.ports.iter().filter_map(|port| port.output.next_resume());
@@ -314,7 +314,7 @@ impl<F: SwitchFrame> Switch<F> {
     }
 
     /// Ends pauses, sends them again, and drops queues that the watchdog finds.
-    pub fn on_timeout(&mut self, now: Time) {
+    pub fn on_timeout(&mut self, now: Instant) {
         for port in 0..self.ports.len() {
             for class in 0..CLASSES {
                 if self.ports[port].refresh_at[class].is_some_and(|at| at <= now) {
@@ -342,7 +342,7 @@ impl<F: SwitchFrame> Switch<F> {
             self.discard_class(port, class);
         }
         let port = &mut self.ports[port];
-        port.output.pause(Time::START, &resume);
+        port.output.pause(Instant::START, &resume);
         port.refresh_at = [None; CLASSES];
         port.pause = None;
     }
@@ -359,7 +359,7 @@ impl<F: SwitchFrame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port.
-    pub fn is_paused(&self, now: Time, port: usize, class: usize) -> bool {
+    pub fn is_paused(&self, now: Instant, port: usize, class: usize) -> bool {
         self.ports[port].output.is_paused(now, class % CLASSES)
     }
 
@@ -407,7 +407,7 @@ impl<F: SwitchFrame> Switch<F> {
     }
 
     /// Takes buffer for a frame; false if there is none.
-    fn admit(&mut self, now: Time, from: usize, to: usize, class: usize, len: u64) -> bool {
+    fn admit(&mut self, now: Instant, from: usize, to: usize, class: usize, len: u64) -> bool {
         let threshold = self.buffer.threshold();
         let Some(pfc) = self.config.pfc.filter(|pfc| pfc.is_lossless(class)) else {
             let queued = self.ports[to].output.bytes(class);
@@ -452,7 +452,7 @@ impl<F: SwitchFrame> Switch<F> {
         }
     }
 
-    fn send_xoff(&mut self, now: Time, port: usize, class: usize) {
+    fn send_xoff(&mut self, now: Instant, port: usize, class: usize) {
         let this = &mut self.ports[port];
         this.refresh_at[class] = Some(now + this.refresh);
         this.counters[class].xoff_sent += 1;

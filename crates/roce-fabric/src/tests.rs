@@ -8,7 +8,7 @@ use crate::test_frame::TestFrame;
 const RATE: u64 = 10_000_000_000;
 const DELAY: Duration = Duration::from_micros(1);
 const MAX_FRAME: u64 = 4000;
-const END: Time = Time::from_nanos(20_000_000);
+const END: Instant = Instant::from_nanos(20_000_000);
 
 fn lossless(buffer_bytes: u64) -> FabricConfig {
     let pfc = PfcConfig::for_link(3, RATE, DELAY, MAX_FRAME);
@@ -20,7 +20,7 @@ fn lossless(buffer_bytes: u64) -> FabricConfig {
 
 struct Run {
     fabric: Fabric<TestFrame>,
-    delivered: Vec<(Time, TestFrame)>,
+    delivered: Vec<(Instant, TestFrame)>,
 }
 
 impl Run {
@@ -28,7 +28,7 @@ impl Run {
         Self { fabric: Fabric::new(topology, config), delivered: Vec::new() }
     }
 
-    fn step(&mut self, until: Time) -> Option<usize> {
+    fn step(&mut self, until: Instant) -> Option<usize> {
         match self.fabric.step(until)? {
             FabricEvent::Arrived { host, frame } => {
                 assert_eq!(host, frame.to);
@@ -41,7 +41,7 @@ impl Run {
     }
 
     /// Lets every host send frames to destinations of `next` until `stop`, then drains.
-    fn saturate(&mut self, stop: Time, mut next: impl FnMut(usize, u64) -> Option<TestFrame>) {
+    fn saturate(&mut self, stop: Instant, mut next: impl FnMut(usize, u64) -> Option<TestFrame>) {
         let hosts = self.fabric.topology().hosts().len();
         let mut number = 0;
         let mut send = |fabric: &mut Fabric<TestFrame>, host: usize| {
@@ -111,7 +111,7 @@ fn pfc_with_headroom_loses_no_frame_under_random_workloads() {
         config.seed = seed;
         config.routing = if rng.random_bool(0.5) { Routing::Ecmp } else { Routing::Spray };
         let mut run = Run::new(topology, config);
-        run.saturate(Time::from_nanos(2_000_000), |host, _| {
+        run.saturate(Instant::from_nanos(2_000_000), |host, _| {
             Some(random_frame(&mut rng, host, hosts, 3))
         });
         let counters = run.fabric.counters();
@@ -132,7 +132,7 @@ fn the_headroom_of_a_link_is_needed_up_to_a_few_frames() {
             pfc.headroom = headroom;
         }
         let mut run = Run::new(Topology::star(5, RATE, DELAY), config);
-        run.saturate(Time::from_nanos(2_000_000), |host, _| {
+        run.saturate(Instant::from_nanos(2_000_000), |host, _| {
             let len = if host == 0 { 64 } else { MAX_FRAME };
             Some(TestFrame { to: usize::from(host == 0), ..TestFrame::new(3, len) })
         });
@@ -150,7 +150,7 @@ fn every_pause_ends_once_the_hosts_stop() {
         let topology = random_topology(&mut rng);
         let hosts = topology.hosts().len();
         let mut run = Run::new(topology, lossless(100_000));
-        run.saturate(Time::from_nanos(1_000_000), |host, _| {
+        run.saturate(Instant::from_nanos(1_000_000), |host, _| {
             Some(random_frame(&mut rng, host, hosts, 3))
         });
         let now = run.fabric.now();
@@ -184,7 +184,7 @@ fn bytes_are_conserved_with_drops_losses_and_failing_links() {
         };
         let mut run = Run::new(topology, config);
         for phase in 0..6 {
-            let until = Time::from_nanos((phase + 1) * 200_000);
+            let until = Instant::from_nanos((phase + 1) * 200_000);
             for host in 0..9 {
                 for _ in 0..40 {
                     run.fabric.send(host, random_frame(&mut rng, host, 9, 0));
@@ -213,7 +213,7 @@ fn traffic_takes_the_remaining_paths_after_a_link_fails() {
     assert_eq!(run.delivered.len(), 100);
     run.fabric.set_link(1, false);
     run.fabric.send(0, TestFrame { to: 1, ..TestFrame::new(0, 1000) });
-    while run.step(Time::from_nanos(END.as_nanos() * 2)).is_some() {}
+    while run.step(Instant::from_nanos(END.as_nanos() * 2)).is_some() {}
     assert_eq!(run.fabric.counters().unroutable_frames, 1);
 }
 
@@ -276,7 +276,7 @@ fn saturate_ring(watchdog: Option<Duration>) -> Run {
     let mut config = lossless(60_000);
     config.switch.watchdog = watchdog;
     let mut run = Run::new(Topology::switch_ring(3, 2, RATE, DELAY), config);
-    run.saturate(Time::from_nanos(10_000_000), |host, _| {
+    run.saturate(Instant::from_nanos(10_000_000), |host, _| {
         Some(TestFrame { to: (host + 4) % 6, ..TestFrame::new(3, 1000) })
     });
     run
@@ -286,7 +286,7 @@ fn saturate_ring(watchdog: Option<Duration>) -> Run {
 fn a_cycle_of_three_switches_deadlocks_and_the_watchdog_breaks_it() {
     let stuck = saturate_ring(None);
     let last = stuck.delivered.last().expect("some frames arrive").0;
-    assert!(last < Time::from_nanos(5_000_000), "the ring still moved at {last:?}");
+    assert!(last < Instant::from_nanos(5_000_000), "the ring still moved at {last:?}");
     let now = stuck.fabric.now();
     for switch in 0..3 {
         let towards_next = stuck.fabric.port(switch, switch);
@@ -301,7 +301,7 @@ fn a_cycle_of_three_switches_deadlocks_and_the_watchdog_breaks_it() {
     let moments: Vec<_> = broken.delivered.iter().map(|it| it.0).collect();
     // The cycle closes again under this load, and is broken again.
     assert!(moments.windows(2).all(|pair| pair[1] - pair[0] < 2 * limit));
-    assert!(moments.last().is_some_and(|last| *last > Time::from_nanos(9_000_000)));
+    assert!(moments.last().is_some_and(|last| *last > Instant::from_nanos(9_000_000)));
     assert!(moments.len() > 5 * stuck.delivered.len());
     assert!(counters.watchdog_expiries > 1);
     let gone = counters.discarded_frames + counters.dropped_frames;
@@ -320,7 +320,7 @@ fn a_host_that_pauses_forever_stops_a_victim_until_the_watchdog_expires() {
         // Hosts 0 and 1 send to 2, which is stuck, and 3, the victim.
         for period in 0..20 {
             run.fabric.send_pause(2, storm);
-            let until = Time::from_nanos((period + 1) * 500_000);
+            let until = Instant::from_nanos((period + 1) * 500_000);
             for host in [0, 1] {
                 if run.fabric.can_send(host, 3) {
                     run.fabric.send(host, TestFrame { to: 2 + host, ..TestFrame::new(3, 1000) });
@@ -352,7 +352,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
         config.routing = Routing::Spray;
         let mut run = Run::new(Topology::leaf_spine(3, 2, 3, RATE, DELAY), config);
         let mut rng = SplitMix64::new(9);
-        run.saturate(Time::from_nanos(1_000_000), |host, _| {
+        run.saturate(Instant::from_nanos(1_000_000), |host, _| {
             Some(TestFrame { ecn_capable: true, ..random_frame(&mut rng, host, 9, 3) })
         });
         (run.delivered, run.fabric.counters())

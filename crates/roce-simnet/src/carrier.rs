@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use roce_fabric::{
-    EthernetFrame, Fabric, FabricConfig, FabricEvent, Impairment, LinkConfig, LinkId, Network,
-    NodeId, Time,
+    EthernetFrame, Fabric, FabricConfig, FabricEvent, Impairment, Instant, LinkConfig, LinkId,
+    Network, NodeId,
 };
 
 use crate::config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
@@ -66,7 +66,7 @@ impl Carrier {
         Self::Links { network, nodes, links }
     }
 
-    pub(crate) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Instant {
         match self {
             Self::Links { network, .. } => network.now(),
             Self::Fabric { fabric, .. } => fabric.now(),
@@ -87,28 +87,28 @@ impl Carrier {
         }
     }
 
-    pub(crate) fn next_event(&self) -> Option<Time> {
+    pub(crate) fn next_event(&self) -> Option<Instant> {
         match self {
             Self::Links { network, .. } => network.next_event(),
             // The fabric counts picoseconds; at the end of a nanosecond all of it has happened.
             Self::Fabric { fabric, .. } => {
-                fabric.next_event().map(|at| Time::from_nanos(at.as_nanos() + 1))
+                fabric.next_event().map(|at| Instant::from_nanos(at.as_nanos() + 1))
             }
         }
     }
 
     /// Moves the clock. Returns what arrived until then, by host, and hosts whose link became free.
-    pub(crate) fn advance_to(&mut self, time: Time) -> (Vec<Arrived>, Vec<usize>) {
+    pub(crate) fn advance_to(&mut self, time: Instant) -> (Vec<Arrived>, Vec<usize>) {
         self.advance(time, false)
     }
 
     /// Moves the clock until something concerns a host, at most to `time`; otherwise as
     /// [`advance_to`](Self::advance_to). Links do not stop before `time`.
-    pub(crate) fn advance_to_news(&mut self, time: Time) -> (Vec<Arrived>, Vec<usize>) {
+    pub(crate) fn advance_to_news(&mut self, time: Instant) -> (Vec<Arrived>, Vec<usize>) {
         self.advance(time, true)
     }
 
-    fn advance(&mut self, mut time: Time, is_next_enough: bool) -> (Vec<Arrived>, Vec<usize>) {
+    fn advance(&mut self, mut time: Instant, is_next_enough: bool) -> (Vec<Arrived>, Vec<usize>) {
         let (mut arrived, mut free) = (Vec::new(), Vec::new());
         match self {
             Self::Links { network, nodes, .. } => {
@@ -124,7 +124,7 @@ impl Carrier {
                 while let Some(event) = fabric.step(time) {
                     if is_next_enough {
                         // At the end of a nanosecond all of it has happened.
-                        time = time.min(Time::from_nanos(fabric.now().as_nanos() + 1));
+                        time = time.min(Instant::from_nanos(fabric.now().as_nanos() + 1));
                     }
                     match event {
                         FabricEvent::Arrived { host, frame } => {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_fabric::{Impairment, Time};
+use roce_fabric::{Impairment, Instant};
 use roce_transport::{Completion, CqHandle, Endpoint, QpInfo, SrqHandle, SrqInfo};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
@@ -25,7 +25,7 @@ pub struct Host {
     pub(crate) mac: MacAddr,
     pub(crate) identification: u16,
     /// Time until which the link is busy.
-    pub(crate) busy_until: Time,
+    pub(crate) busy_until: Instant,
     /// Bytes of payload that arrived for each queue pair, those sent again included.
     pub(crate) arrived_bytes: HashMap<Qpn, u64>,
     /// Frames of this host that a fabric has lost by the script.
@@ -48,7 +48,7 @@ impl Host {
             address: IpAddr::V4(Ipv4Addr::new(10, 9, high, low)),
             mac: MacAddr([2, 0, 0, 0, high, low]),
             identification: 0,
-            busy_until: Time::START,
+            busy_until: Instant::START,
             arrived_bytes: HashMap::new(),
             lost_frames: 0,
             may_have_more: false,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, LinkConfig, Time};
+use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, LinkConfig};
 use roce_transport::{
     Destination, Endpoint, Instant, ModifySrqError, PostError, RecvWr, SendOperation, SendWr,
     SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
@@ -91,7 +91,7 @@ impl World {
 
     /// Returns the virtual time.
     pub fn now(&self) -> Instant {
-        Instant::from_nanos(self.carrier.now().as_nanos())
+        self.carrier.now()
     }
 
     /// Returns all hosts.
@@ -284,14 +284,14 @@ impl World {
     /// Returns the time of the next event, if any.
     pub fn next_event(&self) -> Option<Instant> {
         let wake_up = |host: &Host| {
-            let timer = host.endpoint.poll_timeout().map(|at| Time::from_nanos(at.as_nanos()));
+            let timer = host.endpoint.poll_timeout();
             // A fabric tells when the link is free.
             let is_busy = host.may_have_more && self.config.fabric.is_none();
             timer.into_iter().chain(is_busy.then_some(host.busy_until)).min()
         };
         let wake_ups = self.hosts.iter().filter_map(wake_up);
         let next = wake_ups.chain(self.carrier.next_event()).min()?;
-        Some(Instant::from_nanos(next.as_nanos()))
+        Some(next)
     }
 
     /// Advances to the next event; returns false without one.
@@ -318,12 +318,12 @@ impl World {
         }
         let timers = self.hosts.iter().filter_map(|host| host.endpoint.poll_timeout());
         let moment = timers.chain([moment]).min().unwrap_or(moment).max(self.now());
-        let news = self.carrier.advance_to_news(Time::from_nanos(moment.as_nanos()));
+        let news = self.carrier.advance_to_news(moment);
         self.handle_news(news);
     }
 
     fn advance_to(&mut self, time: Instant) {
-        let news = self.carrier.advance_to(Time::from_nanos(time.as_nanos()));
+        let news = self.carrier.advance_to(time);
         self.handle_news(news);
     }
 
@@ -342,7 +342,7 @@ impl World {
                 host.endpoint.handle_timeout(now);
                 has_news = true;
             }
-            let is_free = host.may_have_more && host.busy_until.as_nanos() <= now.as_nanos();
+            let is_free = host.may_have_more && host.busy_until <= now;
             if has_news || is_free {
                 self.drain(place);
             }
@@ -385,8 +385,7 @@ impl World {
         let now = self.now();
         let limits = TransmitLimits { max_packets: self.config.train_packets.max(1) };
         self.hosts[place].may_have_more = true;
-        while self.hosts[place].busy_until.as_nanos() <= now.as_nanos() && self.carrier.takes(place)
-        {
+        while self.hosts[place].busy_until <= now && self.carrier.takes(place) {
             let Host { endpoint, memory, .. } = &mut self.hosts[place];
             let room = &mut self.scratch[HEADROOM..];
             let Some(train) = endpoint.poll_transmit(now, memory, limits, room) else {
@@ -461,7 +460,7 @@ impl World {
                 self.timeline.packets.push(PacketRecord {
                     from,
                     to,
-                    sent: Instant::from_nanos(leaves.as_nanos()),
+                    sent: leaves,
                     arrivals: Vec::new(),
                     lost: fate == Fate::Drop,
                     damaged: matches!(fate, Fate::Corrupt { .. }),

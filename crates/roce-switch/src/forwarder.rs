@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Time, Topology};
+use roce_fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, Instant, PortCounters, Topology};
 use roce_wire::{MacAddr, PfcFrame};
 
 use crate::ethernet_frame::{ETHERNET_LEN, EthernetFrame, class_of};
@@ -24,7 +24,7 @@ pub struct Forwarder {
     addresses: MacTable,
     ports: Vec<Port>,
     longest_queue: Histogram,
-    next_sample: Time,
+    next_sample: Instant,
     /// Frames that hosts had received at the last sample.
     delivered: u64,
     lateness: Histogram,
@@ -52,7 +52,7 @@ impl Forwarder {
             addresses: MacTable::default(),
             ports: (0..ports).map(|_| Port::default()).collect(),
             longest_queue: Histogram::default(),
-            next_sample: Time::START + SAMPLE_INTERVAL,
+            next_sample: Instant::START + SAMPLE_INTERVAL,
             delivered: 0,
             lateness: Histogram::default(),
             rounds: 0,
@@ -101,7 +101,7 @@ impl Forwarder {
     /// is given up: the switch stands still for it, so that it never exceeds its rate for longer.
     pub fn advance(&mut self, elapsed: Duration, send: &mut dyn FnMut(usize, &[u8])) {
         self.rounds += 1;
-        let mut until = Time::START + elapsed.saturating_sub(self.given_up);
+        let mut until = Instant::START + elapsed.saturating_sub(self.given_up);
         if let Some(due) = self.fabric.next_event().filter(|due| *due < until) {
             self.lateness.add(nanos(until - due));
             let latest = due + Self::MAX_CATCH_UP;
@@ -136,7 +136,7 @@ impl Forwarder {
 
     /// Returns the time of the next event; `None` if nothing happens before the next frame comes in.
     pub fn next_event(&self) -> Option<Duration> {
-        self.fabric.next_event().map(|at| at - Time::START + self.given_up)
+        self.fabric.next_event().map(|at| at - Instant::START + self.given_up)
     }
 
     /// Returns what the switch has done. The interfaces have no names yet.
@@ -156,7 +156,7 @@ impl Forwarder {
             ..PortReport::default()
         });
         SwitchReport {
-            elapsed: self.fabric.now() - Time::START + self.given_up,
+            elapsed: self.fabric.now() - Instant::START + self.given_up,
             ports: ports.collect(),
             longest_queue: self.longest_queue.summary(),
             timing: LoopReport {

@@ -27,7 +27,6 @@ mod request_fault;
 pub mod fuzzing;
 
 mod handles;
-mod instant;
 
 mod memory;
 mod observer;
@@ -69,10 +68,10 @@ pub use endpoint::{
 pub use error::{ApiMisuse, AttachError, ModifyError, ModifySrqError, PostError};
 pub use event::{AsyncEvent, EventSource};
 pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};
-pub use instant::Instant;
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
 pub use request_fault::RequestFault;
+pub use roce_wire::Instant;
 pub use roce_wire::Service;
 pub use sealer::PacketSealer;
 pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};

@@ -67,6 +67,7 @@ mod headers;
 mod icrc;
 mod identification;
 mod immediate;
+mod instant;
 mod link;
 mod mac;
 pub mod management;
@@ -114,6 +115,7 @@ pub use headers::Headers;
 pub use icrc::{ICRC_LEN, expected_icrc, expected_icrc_v1};
 pub use identification::IdentificationSolver;
 pub use immediate::{Immediate, InvalidateKey};
+pub use instant::Instant;
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
 pub use opcode::{

@@ -5,8 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use roce_fabric::{Fabric, FabricConfig, FabricEvent, FabricFrame, SwitchFrame, Time, Topology};
-use roce_transport::Instant;
+use roce_fabric::{Fabric, FabricConfig, FabricEvent, FabricFrame, Instant, SwitchFrame, Topology};
 use roce_transport::congestion::{CongestionControl, Dcqcn, DcqcnParameters};
 
 /// Bytes of a packet, which is all payload.
@@ -80,8 +79,8 @@ struct Flow {
     control: Dcqcn,
     /// Time in ns at which the last packet was due.
     last_send: Option<f64>,
-    wakes_at: Option<Time>,
-    last_cnp: Option<Time>,
+    wakes_at: Option<Instant>,
+    last_cnp: Option<Instant>,
     /// A packet was marked since the last CNP.
     is_marked: bool,
     cnp_slot: u64,
@@ -123,9 +122,9 @@ pub(crate) fn run(
         bits_per_sec,
         cnp_timing,
     };
-    model.timers.push(Reverse((Time::START, Timer::Sample)));
+    model.timers.push(Reverse((Instant::START, Timer::Sample)));
     (1..=flows).for_each(|host| model.transmit(host));
-    let (limit, half) = (Time::START + limit, Time::START + limit / 2);
+    let (limit, half) = (Instant::START + limit, Instant::START + limit / 2);
     let (mut rates, mut lengths) = (vec![0.0; flows], Vec::new());
     while model.fabric.now() < limit {
         let until = model.timers.peek().map_or(limit, |Reverse((at, _))| limit.min(*at));
@@ -167,17 +166,17 @@ struct Model {
     fabric: Fabric<Packet>,
     /// By sending host; that of host 0 is not used.
     flows: Vec<Flow>,
-    timers: BinaryHeap<Reverse<(Time, Timer)>>,
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     bits_per_sec: u64,
     cnp_timing: CnpTiming,
 }
 
 trait PopIfDue {
-    fn pop_if_due(&mut self, now: Time) -> Option<Reverse<(Time, Timer)>>;
+    fn pop_if_due(&mut self, now: Instant) -> Option<Reverse<(Instant, Timer)>>;
 }
 
-impl PopIfDue for BinaryHeap<Reverse<(Time, Timer)>> {
-    fn pop_if_due(&mut self, now: Time) -> Option<Reverse<(Time, Timer)>> {
+impl PopIfDue for BinaryHeap<Reverse<(Instant, Timer)>> {
+    fn pop_if_due(&mut self, now: Instant) -> Option<Reverse<(Instant, Timer)>> {
         self.peek().is_some_and(|Reverse((at, _))| *at <= now).then(|| self.pop()).flatten()
     }
 }
@@ -204,7 +203,7 @@ impl Model {
     }
 
     fn instant(&self) -> Instant {
-        Instant::from_nanos(self.fabric.now().as_nanos())
+        self.fabric.now()
     }
 
     /// Sends the flow's next packet if it is due and the link is free.
@@ -219,8 +218,8 @@ impl Model {
         let interval = f64::from(PACKET_BYTES) * 8e9 / flow.rate(self.bits_per_sec);
         let due = flow.last_send.map_or(nanos, |last| last + interval);
         if due > nanos {
-            let due = Time::from_nanos(due.ceil() as u64);
-            let change = flow.control.next_timer().map(|at| Time::from_nanos(at.as_nanos()));
+            let due = Instant::from_nanos(due.ceil() as u64);
+            let change = flow.control.next_timer();
             let wake = change.map_or(due, |at| at.min(due));
             if flow.wakes_at.is_none_or(|before| before > wake) {
                 flow.wakes_at = Some(wake);

@@ -33,7 +33,7 @@ fn settings(queues: SwitchConfig) -> SwitchSettings {
 fn switch(settings: &SwitchSettings, ports: usize) -> Forwarder {
     let mut switch = Forwarder::new(settings, ports);
     for port in 0..ports {
-        switch.addresses.learn(Time::START, MacAddr(mac(port)), port);
+        switch.addresses.learn(Instant::START, MacAddr(mac(port)), port);
     }
     switch
 }

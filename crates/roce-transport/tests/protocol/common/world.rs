@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roce_fabric::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
+use roce_fabric::{Impairment, LinkConfig, LinkId, Network, NodeId};
 use roce_transport::{
     AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PacketSealer,
     PathHandle, TransmitLimits, TransmitQueue,
@@ -215,7 +215,7 @@ impl World {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_nanos(self.network.now().as_nanos())
+        self.network.now()
     }
 
     /// The path by which `node` reaches `peer`.
@@ -246,7 +246,6 @@ impl World {
 
     /// Jumps to the next thing that happens anywhere before `end`, or to `end`.
     pub(crate) fn run_until_next(&mut self, end: Instant) {
-        let end = Time::from_nanos(end.as_nanos());
         match self.next_event() {
             Some(next) if next <= end => self.advance_to(next),
             _ => self.network.advance_to(end),
@@ -254,10 +253,10 @@ impl World {
     }
 
     /// When something happens next.
-    fn next_event(&self) -> Option<Time> {
+    fn next_event(&self) -> Option<Instant> {
         let now = self.now();
         let wake_ups = self.nodes.iter().filter_map(|node| node.driver.wakes_at(now, node));
-        let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
+
         wake_ups.chain(self.network.next_event()).min()
     }
 
@@ -382,7 +381,7 @@ impl World {
         text
     }
 
-    fn advance_to(&mut self, time: Time) {
+    fn advance_to(&mut self, time: Instant) {
         self.network.advance_to(time);
         let now = self.now();
         for i in 0..self.nodes.len() {

@@ -1,24 +1,29 @@
 //! A moment on the caller's clock.
 
-use core::ops::Add;
+use core::ops::{Add, Sub};
 use core::time::Duration;
 
 /// A moment on the caller's monotonic clock, in nanoseconds since an arbitrary start.
 ///
-/// The engine never reads a clock: time is an argument, and tests invent theirs.
+/// What speaks the protocol, and what simulates networks, never reads a clock: time is an argument, and tests invent
+/// theirs.
 ///
 /// ```
 /// use std::time::Duration;
-/// use roce_transport::Instant;
+/// use roce_wire::Instant;
+///
 /// let start = Instant::from_nanos(5);
 /// let later = start + Duration::from_micros(1);
-/// assert_eq!(later.saturating_since(start), Duration::from_micros(1));
+/// assert_eq!(later - start, Duration::from_micros(1));
 /// assert_eq!(start.saturating_since(later), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
+    /// The arbitrary start.
+    pub const START: Self = Self(0);
+
     /// The moment `nanos` nanoseconds after the arbitrary start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -46,6 +51,15 @@ impl Add<Duration> for Instant {
     }
 }
 
+impl Sub for Instant {
+    type Output = Duration;
+
+    /// As [`saturating_since`](Self::saturating_since).
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_since(earlier)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +69,6 @@ mod tests {
         let last = Instant::from_nanos(u64::MAX);
         assert_eq!(last + Duration::from_secs(1), last);
         assert_eq!(Instant::from_nanos(1) + Duration::MAX, last);
+        assert_eq!(Instant::START - last, Duration::ZERO);
     }
 }
