@@ -33,7 +33,7 @@ impl Bench {
     }
 
     fn post_and_transmit(&mut self) {
-        self.now = self.now + Duration::from_micros(1);
+        self.now += Duration::from_micros(1);
         self.posted += 1;
         self.sides[0].post_send(self.now, self.workload.request(self.posted, true));
         self.sides[0].transmit(self.now, &mut self.wires[0]);

@@ -60,7 +60,7 @@ impl<S: Drive> Run<S> {
 
     /// Runs a round of the requester: receives frames, posts up to the depth, transmits.
     pub fn drive_requester(&mut self) {
-        self.now = self.now + TURN;
+        self.now += TURN;
         let Self { requester, back, there, now, workload, .. } = self;
         requester.receive(*now, back);
         for _ in 0..requester.take_completions() {

@@ -83,7 +83,7 @@ impl Scenario {
                 victim_at = (victim_at + interval).max(world.now());
             }
             if sample_at <= world.now() {
-                sample_at = sample_at + SAMPLE;
+                sample_at += SAMPLE;
                 queue.push(Duration::from_nanos(queue_bytes(&mut world)));
             }
             let due = [Some(sample_at), world.next_event()].into_iter().flatten().min();

@@ -1,9 +1,7 @@
 //! The active side of a connection: REQ sent → REP received → established.
 
-use std::time::Duration;
-
-use roce_wire::Psn;
 use roce_wire::management::{AnsweredMessage, CmTimeout, CommunicationId, Mra, RejectReason, Rep};
+use roce_wire::{Instant, Psn};
 
 use crate::addresses::DatagramAddresses;
 use crate::connection::{Connection, Role, State, ack_timeout};
@@ -22,7 +20,7 @@ use crate::timers::wait_of;
 /// Asks for a connection.
 pub(crate) fn connect(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     parameters: &ConnectParameters<'_>,
 ) -> Result<CommunicationId, AgentError> {
     let id = tables.identifiers.allocate().ok_or(AgentError::NoIds)?;
@@ -76,7 +74,7 @@ pub(crate) fn connect(
 /// Handles a REP.
 pub(crate) fn handle_rep(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     transaction: u64,
     rep: &Rep,
@@ -174,7 +172,7 @@ pub(crate) fn establish(
 //# each later repetition, too, and ignores further MRAs.)
 pub(crate) fn handle_mra(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     mra: &Mra,
 ) -> Result<(), Disposition> {

@@ -1,10 +1,9 @@
 //! The agent of a device.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use roce_wire::PathMtu;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, RejectReason};
+use roce_wire::{Instant, PathMtu};
 
 use crate::addresses::DatagramAddresses;
 use crate::config::AgentConfig;
@@ -47,16 +46,15 @@ use crate::{active, ending, orphan, passive, services};
 /// to leave.
 ///
 /// ```
-/// use std::time::Duration;
 /// use roce_cm::{Agent, AgentConfig, ConnectParameters, ConnectionAddresses, Event};
-/// use roce_wire::Qpn;
+/// use roce_wire::{Instant, Qpn};
 ///
 /// let local: std::net::IpAddr = [10, 0, 0, 1].into();
 /// let mut agent = Agent::new(AgentConfig::new(1, 1, vec![local]));
 /// let addresses =
 ///     ConnectionAddresses { local: (local, 40_000).into(), remote: ([10, 0, 0, 2], 7174).into() };
 /// let parameters = ConnectParameters::new(addresses, Qpn::new(0x11).unwrap());
-/// let id = agent.connect(Duration::ZERO, &parameters)?;
+/// let id = agent.connect(Instant::START, &parameters)?;
 ///
 /// // No peer answers.
 /// let mut requests = 0;
@@ -68,7 +66,7 @@ use crate::{active, ending, orphan, passive, services};
 /// }
 /// assert_eq!(requests, 16);
 /// assert_eq!(agent.poll_event(), Some(Event::Unreachable { id }));
-/// agent.destroy(Duration::from_secs(99), id)?;
+/// agent.destroy(Instant::from_nanos(99_000_000_000), id)?;
 /// # Ok::<(), roce_cm::AgentError>(())
 /// ```
 #[derive(Debug)]
@@ -95,7 +93,7 @@ impl Agent {
     /// Takes a payload of a packet to queue pair 1.
     pub fn handle_datagram(
         &mut self,
-        now: Duration,
+        now: Instant,
         addresses: DatagramAddresses,
         datagram: &[u8],
     ) -> Disposition {
@@ -122,7 +120,7 @@ impl Agent {
     }
 
     /// Returns a datagram that was [`Disposition::HeldStray`], if its turn has come.
-    pub fn poll_stray(&mut self, now: Duration) -> Option<StrayDatagram> {
+    pub fn poll_stray(&mut self, now: Instant) -> Option<StrayDatagram> {
         self.tables.strays.next_due(now)
     }
 
@@ -131,18 +129,18 @@ impl Agent {
     /// Other datagrams are not answered.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use roce_cm::*;
+    /// use roce_wire::Instant;
     ///
     /// let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     /// let mut asking = Agent::new(AgentConfig::new(1, 1, vec![local]));
     /// let mut agent = Agent::new(AgentConfig::new(2, 2, vec![remote]));
     /// let ends = ConnectionAddresses { local: (local, 1).into(), remote: (remote, 7).into() };
-    /// asking.resolve(Duration::ZERO, &ResolveParameters::new(ends))?;
+    /// asking.resolve(Instant::START, &ResolveParameters::new(ends))?;
     /// let request = asking.poll_transmit().unwrap();
     ///
     /// let addresses = DatagramAddresses { local: remote, remote: local };
-    /// let disposition = agent.handle_datagram(Duration::ZERO, addresses, &request.datagram[..]);
+    /// let disposition = agent.handle_datagram(Instant::START, addresses, &request.datagram[..]);
     /// assert_eq!(disposition, Disposition::Stray);
     /// // No other process of this host listens, either.
     /// agent.answer_stray(addresses, &request.datagram[..]);
@@ -190,7 +188,7 @@ impl Agent {
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is to be called next.
-    pub fn poll_timeout(&self) -> Option<Duration> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         let tables = &self.tables;
         let next = [
             tables.resends.next(),
@@ -204,7 +202,7 @@ impl Agent {
     }
 
     /// Repeats messages, gives up, and ends timewaits whose time is over.
-    pub fn handle_timeout(&mut self, now: Duration) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         let tables = &mut self.tables;
         while let Some(id) = tables.timewaits.pop_due(now) {
             tables.leave_timewait(now, id);
@@ -288,7 +286,7 @@ impl Agent {
     }
 
     /// Ends a listener. Requests whose event was not taken are refused; other connections go on.
-    pub fn close_listener(&mut self, now: Duration, listener: ListenerHandle) {
+    pub fn close_listener(&mut self, now: Instant, listener: ListenerHandle) {
         let tables = &mut self.tables;
         if !tables.listeners.remove(listener) {
             return;
@@ -305,7 +303,7 @@ impl Agent {
     /// Too much private data, addresses of two versions, or no communication id left.
     pub fn connect(
         &mut self,
-        now: Duration,
+        now: Instant,
         parameters: &ConnectParameters<'_>,
     ) -> Result<CommunicationId, AgentError> {
         active::connect(&mut self.tables, now, parameters)
@@ -317,7 +315,7 @@ impl Agent {
     /// The connection waits for nothing like that, or too much private data.
     pub fn accept(
         &mut self,
-        now: Duration,
+        now: Instant,
         id: CommunicationId,
         parameters: &AcceptParameters<'_>,
     ) -> Result<(), AgentError> {
@@ -358,7 +356,7 @@ impl Agent {
     /// The connection is established, ends, or was not asked for; too much private data.
     pub fn reject(
         &mut self,
-        now: Duration,
+        now: Instant,
         id: CommunicationId,
         parameters: &RejectParameters<'_>,
     ) -> Result<(), AgentError> {
@@ -369,7 +367,7 @@ impl Agent {
     ///
     /// # Errors
     /// The connection is not established.
-    pub fn disconnect(&mut self, now: Duration, id: CommunicationId) -> Result<(), AgentError> {
+    pub fn disconnect(&mut self, now: Instant, id: CommunicationId) -> Result<(), AgentError> {
         ending::disconnect(&mut self.tables, now, id)
     }
 
@@ -380,7 +378,7 @@ impl Agent {
     /// Too much private data, addresses of two versions, or no communication id left.
     pub fn resolve(
         &mut self,
-        now: Duration,
+        now: Instant,
         parameters: &ResolveParameters<'_>,
     ) -> Result<CommunicationId, AgentError> {
         services::resolve(&mut self.tables, now, parameters)
@@ -393,7 +391,7 @@ impl Agent {
     /// The resolution waits for nothing like that, or too much private data.
     pub fn answer(
         &mut self,
-        now: Duration,
+        now: Instant,
         id: CommunicationId,
         answer: &ServiceAnswer<'_>,
     ) -> Result<(), AgentError> {
@@ -404,7 +402,7 @@ impl Agent {
     ///
     /// # Errors
     /// There is none.
-    pub fn destroy(&mut self, now: Duration, id: CommunicationId) -> Result<(), AgentError> {
+    pub fn destroy(&mut self, now: Instant, id: CommunicationId) -> Result<(), AgentError> {
         if self.tables.resolutions.contains_key(&id) {
             services::destroy(&mut self.tables, now, id);
         } else {
@@ -416,7 +414,7 @@ impl Agent {
     }
 
     /// Gives up all connections and resolutions, as [`destroy`](Self::destroy) does: the program ends.
-    pub fn destroy_all(&mut self, now: Duration) {
+    pub fn destroy_all(&mut self, now: Instant) {
         let tables = &mut self.tables;
         let resolutions: Vec<_> = tables.resolutions.keys().copied().collect();
         resolutions.into_iter().for_each(|id| services::destroy(tables, now, id));
@@ -441,9 +439,8 @@ impl Agent {
     /// this again, so that it is sent again.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use roce_cm::{Agent, AgentConfig, ConnectParameters, ConnectionAddresses};
-    /// use roce_wire::Qpn;
+    /// use roce_wire::{Instant, Qpn};
     ///
     /// let local: std::net::IpAddr = [10, 0, 0, 1].into();
     /// let config = AgentConfig::new(1, 1, vec![local]);
@@ -451,16 +448,16 @@ impl Agent {
     /// let addresses =
     ///     ConnectionAddresses { local: (local, 40_000).into(), remote: ([10, 0, 0, 2], 7174).into() };
     /// let parameters = ConnectParameters::new(addresses, Qpn::new(0x11).unwrap());
-    /// agent.connect(Duration::ZERO, &parameters)?;
+    /// agent.connect(Instant::START, &parameters)?;
     /// let record = agent.poll_change().and_then(|change| change.record).unwrap();
     /// // The process dies, and another one finds the record.
     /// drop(agent);
     /// let mut other = Agent::new(AgentConfig { id_prefix: 6, ..config });
-    /// other.end_orphan(Duration::ZERO, &record);
+    /// other.end_orphan(Instant::START, &record);
     /// assert!(other.poll_transmit().is_some());
     /// # Ok::<(), roce_cm::AgentError>(())
     /// ```
-    pub fn end_orphan(&mut self, now: Duration, record: &ConnectionRecord) {
+    pub fn end_orphan(&mut self, now: Instant, record: &ConnectionRecord) {
         orphan::end(&mut self.tables, now, record);
     }
 
@@ -533,7 +530,7 @@ impl Agent {
 
 fn handle(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     datagram: &CmDatagram,
 ) -> Result<(), Disposition> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use roce_wire::Qpn;
 use roce_wire::management::{CommunicationId, MANAGEMENT_DATAGRAM_LEN};
+use roce_wire::{Instant, Qpn};
 
 use crate::limits::MAX_KEPT_REPLIES;
 use crate::timers::Timers;
@@ -97,7 +97,7 @@ impl<K: Ord + Copy> KeptReplies<K> {
     /// Keeps a reply. Returns true if another one, the oldest, had to be dropped for it.
     pub(crate) fn keep(
         &mut self,
-        now: Duration,
+        now: Instant,
         key: K,
         reply: Box<[u8; MANAGEMENT_DATAGRAM_LEN]>,
     ) -> bool {
@@ -113,7 +113,7 @@ impl<K: Ord + Copy> KeptReplies<K> {
     /// Returns the reply to a repeated request, and keeps it for as long again.
     pub(crate) fn repeat(
         &mut self,
-        now: Duration,
+        now: Instant,
         key: K,
     ) -> Option<&[u8; MANAGEMENT_DATAGRAM_LEN]> {
         let reply = self.replies.get(&key)?;
@@ -122,12 +122,12 @@ impl<K: Ord + Copy> KeptReplies<K> {
     }
 
     /// Returns when the next reply is dropped.
-    pub(crate) fn next_end(&self) -> Option<Duration> {
+    pub(crate) fn next_end(&self) -> Option<Instant> {
         self.ends.next()
     }
 
     /// Drops the replies whose time is over.
-    pub(crate) fn handle_timeout(&mut self, now: Duration) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(key) = self.ends.pop_due(now) {
             self.replies.remove(&key);
         }

@@ -1,6 +1,6 @@
 //! Ends of connections: DREQ, DREP, REJ, and connections that the program gives up.
 
-use std::time::Duration;
+use roce_wire::Instant;
 
 use roce_wire::management::{CommunicationId, Drep, Dreq, Rej, RejectReason};
 
@@ -19,7 +19,7 @@ use crate::tables::Tables;
 /// Handles a DREQ.
 pub(crate) fn handle_dreq(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     transaction: u64,
     dreq: &Dreq,
@@ -84,7 +84,7 @@ pub(crate) fn handle_dreq(
 /// Handles a DREP.
 pub(crate) fn handle_drep(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     drep: &Drep,
 ) -> Result<(), Disposition> {
@@ -104,7 +104,7 @@ pub(crate) fn handle_drep(
 /// REQ.)
 pub(crate) fn handle_rej(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     rej: &Rej,
 ) -> Result<(), Disposition> {
@@ -162,7 +162,7 @@ fn find_rejected(
 /// Disconnects an established connection, or confirms that the peer has disconnected it.
 pub(crate) fn disconnect(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     id: CommunicationId,
 ) -> Result<(), AgentError> {
     let allows = |state| matches!(state, State::Established | State::DreqReceived);
@@ -174,14 +174,14 @@ pub(crate) fn disconnect(
 }
 
 /// Ends the connection that a peer has forgotten.
-pub(crate) fn disconnect_stale(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn disconnect_stale(tables: &mut Tables, now: Instant, id: CommunicationId) {
     if tables.connections.get(&id).is_some_and(|it| it.state == State::Established) {
         send_dreq(tables, now, id);
     }
 }
 
 /// Sends a DREQ until it is answered.
-pub(crate) fn send_dreq(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn send_dreq(tables: &mut Tables, now: Instant, id: CommunicationId) {
     let transaction = tables.new_transaction();
     let Some(it) = tables.connections.get_mut(&id) else { return };
     it.state = State::DreqSent;
@@ -190,7 +190,7 @@ pub(crate) fn send_dreq(tables: &mut Tables, now: Duration, id: CommunicationId)
     tables.send_until_answered(now, id, dreq);
 }
 
-fn send_drep(tables: &mut Tables, now: Duration, id: CommunicationId) {
+fn send_drep(tables: &mut Tables, now: Instant, id: CommunicationId) {
     if let Some(it) = tables.connections.get(&id) {
         let drep = messages::drep(it.transaction, id, it.remote_id());
         tables.send_once(id, drep);
@@ -201,7 +201,7 @@ fn send_drep(tables: &mut Tables, now: Duration, id: CommunicationId) {
 /// Refuses a request or a response, or takes back what the peer has not answered.
 pub(crate) fn reject(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     id: CommunicationId,
     parameters: &RejectParameters<'_>,
 ) -> Result<(), AgentError> {
@@ -227,7 +227,7 @@ pub(crate) fn reject(
 
 /// Takes back the REQ of a connection. The REJ names it by the GUID: the peer's id is not known. (The kernel
 /// does so where the identifier is destroyed; its REJ of `rdma_reject` finds nothing at the peer.)
-fn take_back_req(tables: &mut Tables, now: Duration, id: CommunicationId) {
+fn take_back_req(tables: &mut Tables, now: Instant, id: CommunicationId) {
     let Some(it) = tables.connections.get(&id) else { return };
     // The peer knows nothing of a REQ that has not left.
     if it.resend.as_ref().is_none_or(|resend| resend.has_left) {
@@ -239,7 +239,7 @@ fn take_back_req(tables: &mut Tables, now: Duration, id: CommunicationId) {
 
 /// Takes back the REP of a connection. The peer may hold the connection for established, and repeats nothing
 /// then: if the REJ is lost, only a DREQ that is repeated tells it. (The kernel sends none.)
-fn take_back_rep(tables: &mut Tables, now: Duration, id: CommunicationId, rej: Bytes) {
+fn take_back_rep(tables: &mut Tables, now: Instant, id: CommunicationId, rej: Bytes) {
     tables.send_once(id, rej);
     let transaction = tables.new_transaction();
     let Some(it) = tables.connections.get_mut(&id) else { return };
@@ -258,7 +258,7 @@ fn take_back_rep(tables: &mut Tables, now: Duration, id: CommunicationId, rej: B
 //# The peer of a destroyed connection is told: with a REJ of reason 4 if it has not answered our
 //# REQ, with a REJ of reason 28 before the connection is established, with DREQ afterwards, and
 //# with DREP if it has sent DREQ.
-pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn destroy(tables: &mut Tables, now: Instant, id: CommunicationId) {
     tables.settle_request(id);
     tables.outputs.forget_events(id);
     let Some(it) = tables.connections.get_mut(&id) else { return };
@@ -286,7 +286,7 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
 }
 
 /// Repeats the last message of a connection, or gives up.
-pub(crate) fn handle_timeout(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn handle_timeout(tables: &mut Tables, now: Instant, id: CommunicationId) {
     let Some(it) = tables.connections.get_mut(&id) else { return };
     if let Some(resend) = &mut it.resend
         && resend.left > 0

@@ -16,19 +16,18 @@
 //! with a DREQ.
 //!
 //! ```
-//! use std::time::Duration;
 //! use roce_cm::*;
-//! use roce_wire::Qpn;
+//! use roce_wire::{Instant, Qpn};
 //! use roce_wire::management::PortSpace;
 //!
 //! let [here, there] = ["10.0.0.1:40000", "10.0.0.2:7174"].map(|it| it.parse().unwrap());
 //! let qpn = |number| Qpn::new(number).unwrap();
-//! let now = Duration::ZERO;
+//! let now = Instant::START;
 //! let mut client = Agent::new(AgentConfig::new(1, 1, vec!["10.0.0.1".parse().unwrap()]));
 //! let mut server = Agent::new(AgentConfig::new(2, 2, vec!["10.0.0.2".parse().unwrap()]));
 //!
 //! /// Carries what waits at `from` to `to`.
-//! fn carry(now: Duration, from: &mut Agent, to: &mut Agent) {
+//! fn carry(now: Instant, from: &mut Agent, to: &mut Agent) {
 //!     while let Some(transmit) = from.poll_transmit() {
 //!         let DatagramAddresses { local, remote } = transmit.addresses;
 //!         let received_on = DatagramAddresses { local: remote, remote: local };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_wire::management::{CmTimeout, RejectReason, TransportService};
-use roce_wire::{PathMtu, Psn};
+use roce_wire::{Instant, PathMtu, Psn};
 
 use crate::connection::{Connection, Role, State};
 use crate::ending;
@@ -19,7 +19,7 @@ const MAX_RESENDS: u8 = 15;
 const TIMEWAIT: CmTimeout = CmTimeout::from_code(19);
 
 /// Ends the connection of a record. If that is under way, sends what has no answer again.
-pub(crate) fn end(tables: &mut Tables, now: Duration, record: &ConnectionRecord) {
+pub(crate) fn end(tables: &mut Tables, now: Instant, record: &ConnectionRecord) {
     let id = record.id;
     if let Some(it) = tables.connections.get(&id) {
         // The DREQ may have overtaken the REP, and was answered as one of an unknown connection.

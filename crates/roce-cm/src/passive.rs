@@ -1,11 +1,9 @@
 //! The passive side of a connection: REQ received → REP sent → established.
 
-use std::time::Duration;
-
-use roce_wire::PathMtu;
 use roce_wire::management::{
     AnsweredMessage, CMA_HEADER_LEN, CommunicationId, RejectReason, Req, Rtu,
 };
+use roce_wire::{Instant, PathMtu};
 
 use crate::addresses::{ConnectionAddresses, DatagramAddresses};
 use crate::connection::{Connection, Role, State};
@@ -27,7 +25,7 @@ use crate::timers::wait_of;
 /// Handles a REQ.
 pub(crate) fn handle_req(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     transaction: u64,
     req: &Req,
@@ -96,7 +94,7 @@ fn handle_repeated(tables: &mut Tables, id: CommunicationId) -> Result<(), Dispo
 #[allow(clippy::too_many_arguments)]
 fn add_request(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     listener: ListenerHandle,
     key: RemoteKey,
     addresses: DatagramAddresses,
@@ -203,7 +201,7 @@ pub(crate) fn become_established(tables: &mut Tables, id: CommunicationId) {
 /// Accepts a request.
 pub(crate) fn accept(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     id: CommunicationId,
     parameters: &AcceptParameters<'_>,
 ) -> Result<(), AgentError> {

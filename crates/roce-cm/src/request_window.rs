@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
+
+use roce_wire::Instant;
 
 use roce_wire::management::CommunicationId;
 
@@ -61,7 +62,7 @@ impl RequestWindows {
 
     /// Returns true if the request of `id` to `peer` leaves now. Otherwise it waits, behind those that
     /// already do, and [`next_open`](Self::next_open) returns it in its turn.
-    pub(crate) fn admit(&mut self, now: Duration, peer: IpAddr, id: CommunicationId) -> bool {
+    pub(crate) fn admit(&mut self, now: Instant, peer: IpAddr, id: CommunicationId) -> bool {
         self.settle(id);
         self.end_flights(now);
         let window = self.peers.entry(peer).or_default();
@@ -93,7 +94,7 @@ impl RequestWindows {
     }
 
     /// Returns the next request that waited and leaves now.
-    pub(crate) fn next_open(&mut self, now: Duration) -> Option<CommunicationId> {
+    pub(crate) fn next_open(&mut self, now: Instant) -> Option<CommunicationId> {
         self.end_flights(now);
         let peer = *self.open.first()?;
         let (_, id) = self.peers.get_mut(&peer)?.waiting.pop_first()?;
@@ -104,7 +105,7 @@ impl RequestWindows {
     }
 
     /// Returns when a request that waits may leave without any answer, if one waits.
-    pub(crate) fn next_end(&self) -> Option<Duration> {
+    pub(crate) fn next_end(&self) -> Option<Instant> {
         if self.waiting > 0 { self.ends.next() } else { None }
     }
 
@@ -118,13 +119,13 @@ impl RequestWindows {
         self.ends.len()
     }
 
-    fn depart(&mut self, now: Duration, peer: IpAddr, id: CommunicationId) {
+    fn depart(&mut self, now: Instant, peer: IpAddr, id: CommunicationId) {
         self.peers.entry(peer).or_default().in_flight += 1;
         self.places.insert(id, Place { peer, ticket: None });
         self.ends.set(id, now + REQUEST_FLIGHT_TIME);
     }
 
-    fn end_flights(&mut self, now: Duration) {
+    fn end_flights(&mut self, now: Instant) {
         while let Some(id) = self.ends.pop_due(now) {
             self.settle(id);
         }
@@ -146,9 +147,11 @@ impl RequestWindows {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    const NOW: Duration = Duration::from_secs(1);
+    const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
     fn peer(last: u8) -> IpAddr {
         [10, 0, 0, last].into()
@@ -166,7 +169,7 @@ mod tests {
         windows
     }
 
-    fn opened(windows: &mut RequestWindows, now: Duration) -> Vec<u32> {
+    fn opened(windows: &mut RequestWindows, now: Instant) -> Vec<u32> {
         std::iter::from_fn(|| windows.next_open(now)).map(|id| id.0).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Both sides of the resolution of datagram services.
 
-use std::time::Duration;
+use roce_wire::Instant;
 
 use roce_wire::management::{
     CMA_HEADER_LEN, CmMessage, CommunicationId, RejectReason, ServiceId, SidrRep, SidrReq,
@@ -24,7 +24,7 @@ use crate::timers::wait_of;
 /// Asks for the queue pair of a service.
 pub(crate) fn resolve(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     parameters: &ResolveParameters<'_>,
 ) -> Result<CommunicationId, AgentError> {
     let ends = &parameters.addresses;
@@ -83,7 +83,7 @@ pub(crate) fn handle_sidr_rep(
 /// Handles a SIDR_REQ.
 pub(crate) fn handle_sidr_req(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     addresses: DatagramAddresses,
     transaction: u64,
     req: &SidrReq,
@@ -141,7 +141,7 @@ pub(crate) fn handle_sidr_req(
 /// Answers the request of a peer.
 pub(crate) fn answer(
     tables: &mut Tables,
-    now: Duration,
+    now: Instant,
     id: CommunicationId,
     answer: &ServiceAnswer<'_>,
 ) -> Result<(), AgentError> {
@@ -164,7 +164,7 @@ pub(crate) fn answer(
 }
 
 /// Gives up a resolution. The request of a peer is rejected.
-pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn destroy(tables: &mut Tables, now: Instant, id: CommunicationId) {
     // Refused unless the peer waits.
     let _ = answer(tables, now, id, &ServiceAnswer::rejected());
     tables.outputs.forget_events(id);
@@ -175,7 +175,7 @@ pub(crate) fn destroy(tables: &mut Tables, now: Duration, id: CommunicationId) {
 }
 
 /// Repeats a request, or gives up.
-pub(crate) fn handle_timeout(tables: &mut Tables, now: Duration, id: CommunicationId) {
+pub(crate) fn handle_timeout(tables: &mut Tables, now: Instant, id: CommunicationId) {
     let Some(it) = tables.resolutions.get_mut(&id) else { return };
     let ResolutionState::Asked { resend, .. } = &mut it.state else { return };
     if resend.left > 0 {

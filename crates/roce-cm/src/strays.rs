@@ -1,7 +1,8 @@
 //! Datagrams that may be for another agent: how many are passed on, and those that wait for their turn.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+
+use roce_wire::Instant;
 
 use crate::addresses::DatagramAddresses;
 use crate::limits::{MAX_STRAYS_AT_ONCE, MAX_STRAYS_HELD, STRAY_INTERVAL};
@@ -37,14 +38,14 @@ pub(crate) enum Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
     /// Time at which as many are admitted at once again as ever.
-    recovered: Duration,
+    recovered: Instant,
     /// At most [`MAX_STRAYS_HELD`].
     held: VecDeque<StrayDatagram>,
 }
 
 impl Strays {
     /// Returns true if something may be answered that does not wait.
-    pub(crate) fn admits(&mut self, now: Duration) -> bool {
+    pub(crate) fn admits(&mut self, now: Instant) -> bool {
         if self.next_admission() > now {
             return false;
         }
@@ -53,14 +54,14 @@ impl Strays {
     }
 
     /// Time from which another stray passes.
-    fn next_admission(&self) -> Duration {
-        self.recovered.saturating_sub(STRAY_INTERVAL * (MAX_STRAYS_AT_ONCE - 1))
+    fn next_admission(&self) -> Instant {
+        self.recovered - STRAY_INTERVAL * (MAX_STRAYS_AT_ONCE - 1)
     }
 
     /// Decides about a stray, and keeps it if it has to wait. Those before it have their turn first.
     pub(crate) fn take(
         &mut self,
-        now: Duration,
+        now: Instant,
         addresses: DatagramAddresses,
         datagram: &[u8],
     ) -> Turn {
@@ -77,7 +78,7 @@ impl Strays {
     }
 
     /// Returns the next one that has waited, if its turn has come.
-    pub(crate) fn next_due(&mut self, now: Duration) -> Option<StrayDatagram> {
+    pub(crate) fn next_due(&mut self, now: Instant) -> Option<StrayDatagram> {
         if self.held.is_empty() || !self.admits(now) {
             return None;
         }
@@ -85,28 +86,30 @@ impl Strays {
     }
 
     /// Returns when the next one's turn comes.
-    pub(crate) fn next_turn(&self) -> Option<Duration> {
+    pub(crate) fn next_turn(&self) -> Option<Instant> {
         (!self.held.is_empty()).then(|| self.next_admission())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const AT_ONCE: usize = MAX_STRAYS_AT_ONCE as usize;
 
-    fn take(strays: &mut Strays, now: Duration) -> Turn {
+    fn take(strays: &mut Strays, now: Instant) -> Turn {
         let addresses =
             DatagramAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
         strays.take(now, addresses, &[0; 256])
     }
 
-    fn admitted(strays: &mut Strays, now: Duration, count: usize) -> usize {
+    fn admitted(strays: &mut Strays, now: Instant, count: usize) -> usize {
         (0..count).filter(|_| strays.admits(now)).count()
     }
 
-    fn due(strays: &mut Strays, now: Duration) -> usize {
+    fn due(strays: &mut Strays, now: Instant) -> usize {
         std::iter::from_fn(|| strays.next_due(now)).count()
     }
 
@@ -116,7 +119,7 @@ mod tests {
         // Ten seconds with 20 000 a second.
         let (mut passed, mut waited) = (0, 0);
         for tick in 0..10_000 {
-            let now = Duration::from_millis(1000 + tick);
+            let now = Instant::START + Duration::from_millis(1000 + tick);
             waited += due(&mut strays, now);
             passed += (0..20).filter(|_| take(&mut strays, now) == Turn::Now).count();
         }
@@ -128,9 +131,9 @@ mod tests {
     fn strays_below_the_limit_all_pass_and_a_pause_is_not_saved_up() {
         let mut strays = Strays::default();
         for tick in 0..5000 {
-            assert!(strays.admits(Duration::from_millis(tick)), "at {tick} ms");
+            assert!(strays.admits(Instant::START + Duration::from_millis(tick)), "at {tick} ms");
         }
-        let much_later = Duration::from_secs(1000);
+        let much_later = Instant::START + Duration::from_secs(1000);
         assert_eq!(admitted(&mut strays, much_later, 3 * AT_ONCE), AT_ONCE);
         assert!(!strays.admits(much_later + STRAY_INTERVAL - Duration::from_nanos(1)));
         assert!(strays.admits(much_later + STRAY_INTERVAL));
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn one_that_asks_again_as_soon_as_it_is_answered_waits_for_one_interval_at_most() {
         let mut strays = Strays::default();
-        let mut now = Duration::ZERO;
+        let mut now = Instant::START;
         for _ in 0..1000 {
             match take(&mut strays, now) {
                 Turn::Now => assert_eq!(strays.next_turn(), None),
@@ -159,13 +162,13 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_and_has_its_turn_in_the_order_of_arrival() {
         let mut strays = Strays::default();
-        let turns: Vec<_> = (0..3 * AT_ONCE).map(|_| take(&mut strays, Duration::ZERO)).collect();
+        let turns: Vec<_> = (0..3 * AT_ONCE).map(|_| take(&mut strays, Instant::START)).collect();
         let count = |turn| turns.iter().filter(|it| **it == turn).count();
         assert_eq!([Turn::Now, Turn::Later].map(count), [AT_ONCE, MAX_STRAYS_HELD]);
         // The limit has room for one, which is the first of those that wait.
-        assert_eq!(take(&mut strays, STRAY_INTERVAL), Turn::Never);
-        assert_eq!(due(&mut strays, STRAY_INTERVAL), 1);
-        assert_eq!(take(&mut strays, STRAY_INTERVAL), Turn::Later);
-        assert_eq!(due(&mut strays, Duration::from_secs(10)), MAX_STRAYS_HELD);
+        assert_eq!(take(&mut strays, Instant::START + STRAY_INTERVAL), Turn::Never);
+        assert_eq!(due(&mut strays, Instant::START + STRAY_INTERVAL), 1);
+        assert_eq!(take(&mut strays, Instant::START + STRAY_INTERVAL), Turn::Later);
+        assert_eq!(due(&mut strays, Instant::START + Duration::from_secs(10)), MAX_STRAYS_HELD);
     }
 }

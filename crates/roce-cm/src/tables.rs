@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use roce_wire::Psn;
 use roce_wire::management::{CmMessage, CommunicationId, RejectReason};
+use roce_wire::{Instant, Psn};
 
 use crate::addresses::DatagramAddresses;
 use crate::config::AgentConfig;
@@ -132,7 +132,7 @@ impl Tables {
     /// Returns what becomes of a message that no connection and no listener of this agent takes.
     pub(crate) fn pass_on(
         &mut self,
-        now: Duration,
+        now: Instant,
         addresses: DatagramAddresses,
         message: &CmMessage,
         datagram: &[u8],
@@ -183,7 +183,7 @@ impl Tables {
     /// Lets the request give up its place in a full backlog whose answer has waited for a path for the longest
     /// time: a host that answers is found in less time than a flood takes to fill the backlog, and a forged
     /// address never.
-    pub(crate) fn make_space(&mut self, now: Duration, listener: ListenerHandle) {
+    pub(crate) fn make_space(&mut self, now: Instant, listener: ListenerHandle) {
         while !self.listeners.has_space(listener) {
             let Some(id) = self.listeners.pop_without_path(listener) else { return };
             if self.backlog_of(id) == Some(listener) {
@@ -193,7 +193,7 @@ impl Tables {
     }
 
     /// Ends a request that the program does not know, without a word.
-    fn forget_request(&mut self, now: Duration, id: CommunicationId) {
+    fn forget_request(&mut self, now: Instant, id: CommunicationId) {
         if let Some(it) = self.connections.get_mut(&id) {
             // It is said no more about, and its peer asks again.
             (it.is_destroyed, it.is_confirmed) = (true, true);
@@ -242,7 +242,7 @@ impl Tables {
     /// for an answer.
     pub(crate) fn repeat_until_answered(
         &mut self,
-        now: Duration,
+        now: Instant,
         id: CommunicationId,
         datagram: Bytes,
     ) {
@@ -258,7 +258,7 @@ impl Tables {
     /// Sends `datagram`, and again until the peer answers.
     pub(crate) fn send_until_answered(
         &mut self,
-        now: Duration,
+        now: Instant,
         id: CommunicationId,
         datagram: Bytes,
     ) {
@@ -269,7 +269,7 @@ impl Tables {
     /// Sends the message of a connection or resolution that is repeated until the peer answers, now or when
     /// fewer others to the peer are without answer. The time until its next repetition starts when it
     /// leaves.
-    pub(crate) fn send_repeated(&mut self, now: Duration, id: CommunicationId) {
+    pub(crate) fn send_repeated(&mut self, now: Instant, id: CommunicationId) {
         let of_connection = self.connections.get(&id).map(|it| (it.addresses, it.state));
         let of_resolution = || Some((self.resolutions.get(&id)?.addresses, State::ReqSent));
         let Some((addresses, state)) = of_connection.or_else(of_resolution) else { return };
@@ -283,13 +283,13 @@ impl Tables {
     }
 
     /// Sends what waited and may leave now.
-    pub(crate) fn send_held_back(&mut self, now: Duration) {
+    pub(crate) fn send_held_back(&mut self, now: Instant) {
         while let Some(id) = self.request_windows.next_open(now) {
             self.transmit_repeated(now, id);
         }
     }
 
-    fn transmit_repeated(&mut self, now: Duration, id: CommunicationId) {
+    fn transmit_repeated(&mut self, now: Instant, id: CommunicationId) {
         let (addresses, traffic_class, datagram, resend) =
             match (self.connections.get_mut(&id), self.resolutions.get_mut(&id)) {
                 (Some(it), _) => {
@@ -348,7 +348,7 @@ impl Tables {
     }
 
     /// Ends the exchange with the peer, but keeps the names of both ends for a while.
-    pub(crate) fn enter_timewait(&mut self, now: Duration, id: CommunicationId) {
+    pub(crate) fn enter_timewait(&mut self, now: Instant, id: CommunicationId) {
         self.stop_resending(id);
         let Some(it) = self.connections.get_mut(&id) else { return };
         it.sent = None;
@@ -374,7 +374,7 @@ impl Tables {
     }
 
     /// Ends the timewait of a connection whose timer was taken.
-    pub(crate) fn leave_timewait(&mut self, now: Duration, id: CommunicationId) {
+    pub(crate) fn leave_timewait(&mut self, now: Instant, id: CommunicationId) {
         if self.connections.get(&id).is_some_and(|it| it.is_end_reported) {
             self.tell(Event::TimewaitExit { id });
         }
@@ -383,12 +383,7 @@ impl Tables {
 
     /// Ends a connection. Repetitions of the request of a peer that never took our REP are answered
     /// with `reject`, or as stale.
-    pub(crate) fn become_idle(
-        &mut self,
-        now: Duration,
-        id: CommunicationId,
-        reject: Option<Bytes>,
-    ) {
+    pub(crate) fn become_idle(&mut self, now: Instant, id: CommunicationId, reject: Option<Bytes>) {
         self.stop_resending(id);
         self.timewaits.cancel(id);
         let Some(it) = self.connections.get_mut(&id) else { return };

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use roce_wire::Instant;
+
 use roce_wire::management::CmTimeout;
 
 /// One deadline for each key.
 #[derive(Debug)]
 pub(crate) struct Timers<K> {
-    by_key: BTreeMap<K, Duration>,
-    by_time: BTreeSet<(Duration, K)>,
+    by_key: BTreeMap<K, Instant>,
+    by_time: BTreeSet<(Instant, K)>,
 }
 
 impl<K: Ord + Copy> Timers<K> {
@@ -18,7 +20,7 @@ impl<K: Ord + Copy> Timers<K> {
     }
 
     /// Sets or moves the deadline of `key`.
-    pub(crate) fn set(&mut self, key: K, at: Duration) {
+    pub(crate) fn set(&mut self, key: K, at: Instant) {
         self.cancel(key);
         self.by_key.insert(key, at);
         self.by_time.insert((at, key));
@@ -32,12 +34,12 @@ impl<K: Ord + Copy> Timers<K> {
     }
 
     /// Returns the next deadline.
-    pub(crate) fn next(&self) -> Option<Duration> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
     /// Removes and returns the key whose deadline is the first, if that is not after `now`.
-    pub(crate) fn pop_due(&mut self, now: Duration) -> Option<K> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
         if self.next()? <= now { self.pop_first() } else { None }
     }
 
@@ -64,18 +66,22 @@ pub(crate) fn wait_of(timeout: CmTimeout) -> Duration {
 mod tests {
     use super::*;
 
+    fn second(number: u64) -> Instant {
+        Instant::START + Duration::from_secs(number)
+    }
+
     #[test]
     fn deadlines_come_in_their_order_and_only_once() {
         let mut timers = Timers::new();
-        timers.set('a', Duration::from_secs(3));
-        timers.set('b', Duration::from_secs(1));
-        timers.set('a', Duration::from_secs(2));
-        timers.set('c', Duration::from_secs(9));
+        timers.set('a', second(3));
+        timers.set('b', second(1));
+        timers.set('a', second(2));
+        timers.set('c', second(9));
         timers.cancel('c');
         assert_eq!(timers.len(), 2);
-        assert_eq!(timers.next(), Some(Duration::from_secs(1)));
-        assert_eq!(timers.pop_due(Duration::from_millis(999)), None);
-        let due = [(); 3].map(|()| timers.pop_due(Duration::from_secs(2)));
+        assert_eq!(timers.next(), Some(second(1)));
+        assert_eq!(timers.pop_due(Instant::START + Duration::from_millis(999)), None);
+        let due = [(); 3].map(|()| timers.pop_due(second(2)));
         assert_eq!(due, [Some('b'), Some('a'), None]);
         assert_eq!(timers.next(), None);
     }

@@ -121,10 +121,10 @@ pub struct FabricCounters {
 /// let topology = Topology::star(2, 10_000_000_000, Duration::from_micros(1));
 /// let mut fabric = Fabric::new(topology, FabricConfig::default());
 /// fabric.send(0, Frame(1));
-/// let end = Time::from_nanos(10_000);
+/// let end = Instant::from_nanos(10_000);
 /// assert_eq!(fabric.step(end), Some(FabricEvent::Ready { host: 0 }));
 /// assert_eq!(fabric.step(end), Some(FabricEvent::Arrived { host: 1, frame: Frame(1) }));
-/// assert_eq!(fabric.now(), Time::from_nanos(2 * 1000 + 2 * 1000)); // two links
+/// assert_eq!(fabric.now(), Instant::from_nanos(2 * 1000 + 2 * 1000)); // two links
 /// ```
 #[derive(Debug)]
 pub struct Fabric<F> {

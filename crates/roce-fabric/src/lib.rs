@@ -39,8 +39,8 @@
 //!
 //! network.send(a, b"lost".to_vec());
 //! network.send(a, b"kept".to_vec());
-//! assert_eq!(network.next_event(), Some(Time::from_nanos(5_000)));
-//! network.advance_to(Time::from_nanos(5_000));
+//! assert_eq!(network.next_event(), Some(Instant::from_nanos(5_000)));
+//! network.advance_to(Instant::from_nanos(5_000));
 //! assert_eq!(network.receive(b).unwrap().bytes[..], *b"kept");
 //! assert_eq!(network.stats().dropped, 1);
 //! ```

@@ -70,7 +70,7 @@ pub struct NetworkStats {
 ///     network.advance_to(next);
 /// }
 /// assert_eq!(network.receive(hosts[1]), None);
-/// assert_eq!(network.receive(hosts[2]).unwrap().at, Time::from_nanos(2_000));
+/// assert_eq!(network.receive(hosts[2]).unwrap().at, Instant::from_nanos(2_000));
 /// ```
 #[derive(Debug, Default)]
 pub struct Network {
@@ -253,7 +253,7 @@ impl Network {
             Fate::Pass | Fate::Drop => {}
             Fate::Delay(lag) => {
                 self.stats.delayed += 1;
-                at = at + lag;
+                at += lag;
             }
             Fate::Corrupt { bit } => {
                 if !bytes.is_empty() {

@@ -185,11 +185,11 @@ pub enum Output<F> {
 /// let pfc = PfcConfig { classes: 1 << 3, xoff: Some(500), xon_offset: 0, headroom: 4000 };
 /// let config = SwitchConfig { pfc: Some(pfc), ..SwitchConfig::default() };
 /// let mut switch = Switch::new(config, &[1_000_000_000; 2], 1);
-/// assert!(switch.receive(Time::START, 0, 1, Frame));
-/// let Some(Output::Pause(xoff)) = switch.transmit(Time::START, 0) else { panic!() };
+/// assert!(switch.receive(Instant::START, 0, 1, Frame));
+/// let Some(Output::Pause(xoff)) = switch.transmit(Instant::START, 0) else { panic!() };
 /// assert_eq!(xoff.quanta(3), Some(u16::MAX));
-/// assert!(matches!(switch.transmit(Time::START, 1), Some(Output::Frame(_))));
-/// let Some(Output::Pause(xon)) = switch.transmit(Time::START, 0) else { panic!() };
+/// assert!(matches!(switch.transmit(Instant::START, 1), Some(Output::Frame(_))));
+/// let Some(Output::Pause(xon)) = switch.transmit(Instant::START, 0) else { panic!() };
 /// assert_eq!(xon.quanta(3), Some(0));
 /// ```
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! A moment on the caller's clock.
 
-use core::ops::{Add, Sub};
+use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
 /// A moment on the caller's monotonic clock, in nanoseconds since an arbitrary start.
@@ -51,6 +51,21 @@ impl Add<Duration> for Instant {
     }
 }
 
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, span: Duration) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    /// Saturates at the start.
+    fn sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
 impl Sub for Instant {
     type Output = Duration;
 
@@ -70,5 +85,6 @@ mod tests {
         assert_eq!(last + Duration::from_secs(1), last);
         assert_eq!(Instant::from_nanos(1) + Duration::MAX, last);
         assert_eq!(Instant::START - last, Duration::ZERO);
+        assert_eq!(Instant::from_nanos(1) - Duration::from_nanos(2), Instant::START);
     }
 }

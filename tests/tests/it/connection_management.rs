@@ -32,7 +32,7 @@ struct ManagedHost {
     remote: IpAddr,
     to_peer: AddressHandle,
     /// Time of the agent, which may be ahead of the clock.
-    now: Duration,
+    now: roce_wire::Instant,
     /// Datagrams to receive before the next is lost; `None` loses none.
     until_loss: Option<usize>,
 }
@@ -47,7 +47,7 @@ impl ManagedHost {
         let to_peer = address_handle(&end, remote, None);
         let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
         let agent = Agent::new(AgentConfig::new(number, number, vec![local]));
-        let (now, until_loss) = (Duration::ZERO, None);
+        let (now, until_loss) = (roce_wire::Instant::START, None);
         Self { end, services, services_cq, agent, local, remote, to_peer, now, until_loss }
     }
 
@@ -268,7 +268,7 @@ fn a_connection_is_refused_by_the_program_and_where_no_program_listens() {
     let id = hosts[0].connect(&qp);
     let Event::ConnectRequest { id: request, .. } = event(&mut hosts, 1) else { panic!() };
     let reject = RejectParameters { private_data: b"not today", ..RejectParameters::new() };
-    hosts[1].agent.reject(Duration::ZERO, request, &reject).unwrap();
+    hosts[1].agent.reject(roce_wire::Instant::START, request, &reject).unwrap();
     let Event::Rejected { id: rejected, reason, private_data } = event(&mut hosts, 0) else {
         panic!()
     };
@@ -329,11 +329,11 @@ fn a_datagram_service_is_resolved_and_its_queue_pair_receives() {
     });
     let resolve =
         ResolveParameters { private_data: b"where", ..ResolveParameters::new(hosts[0].ends()) };
-    hosts[0].agent.resolve(Duration::ZERO, &resolve).unwrap();
+    hosts[0].agent.resolve(roce_wire::Instant::START, &resolve).unwrap();
     let Event::ServiceRequest { id, request, .. } = event(&mut hosts, 1) else { panic!() };
     assert_eq!(request.private_data[..6], *b"where\0");
     let answer = ServiceAnswer::new(server.qp.number());
-    hosts[1].agent.answer(Duration::ZERO, id, &answer).unwrap();
+    hosts[1].agent.answer(roce_wire::Instant::START, id, &answer).unwrap();
     let Event::ServiceResponse { response, .. } = event(&mut hosts, 0) else { panic!() };
     assert_eq!(response.status, SidrStatus::VALID);
     server.post_receive(0);

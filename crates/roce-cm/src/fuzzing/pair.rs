@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use roce_fuzz_support::Script;
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, PortSpace, RejectReason};
+use roce_wire::{Instant, Qpn};
 
 use super::events::{Seen, SeenEvents};
 use super::plan::{Act, Plan};
@@ -85,16 +85,16 @@ impl Side {
 /// Two agents and the network between them; side 0 is active.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    pub(crate) now: Duration,
+    pub(crate) now: Instant,
     pub(crate) sides: [Side; 2],
     plan: Plan,
     fates: Vec<Fate>,
     /// Datagrams sent.
     pub(crate) sent: usize,
     /// Datagrams by time of arrival and number, with their receiver.
-    in_flight: BTreeMap<(Duration, usize), (usize, Vec<u8>)>,
+    in_flight: BTreeMap<(Instant, usize), (usize, Vec<u8>)>,
     /// Calls by time and number.
-    calls: BTreeMap<(Duration, usize), (usize, CommunicationId, Act)>,
+    calls: BTreeMap<(Instant, usize), (usize, CommunicationId, Act)>,
     planned: usize,
     /// Names of the messages sent, with their senders.
     pub(crate) log: Vec<(usize, &'static str)>,
@@ -128,7 +128,7 @@ impl Pair {
             }
         });
         let mut pair = Self {
-            now: Duration::ZERO,
+            now: Instant::START,
             sides,
             plan,
             fates,
@@ -231,7 +231,7 @@ impl Pair {
         self.step();
     }
 
-    pub(crate) fn next_time(&self) -> Option<Duration> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         let timers = self.sides.iter().filter_map(|it| it.agent.poll_timeout());
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
         let call = self.calls.keys().next().map(|(at, _)| *at);

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use roce_fuzz_support::Script;
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CommunicationId, PortSpace};
+use roce_wire::{Instant, Qpn};
 
 use super::datagrams;
 use super::events::{Seen, SeenEvents};
@@ -19,7 +19,7 @@ const BACKLOG: u32 = 4;
 
 struct Run<'a> {
     script: Script<'a>,
-    now: Duration,
+    now: Instant,
     agent: Agent,
     seen: SeenEvents,
     /// Connections and resolutions that the program has not destroyed.
@@ -36,7 +36,7 @@ pub(super) fn run(bytes: &[u8]) {
     let local: IpAddr = [10, 0, 0, 1].into();
     let mut run = Run {
         script: Script::new(bytes),
-        now: Duration::ZERO,
+        now: Instant::START,
         agent: Agent::new(AgentConfig::new(1, 1, vec![local])),
         seen: SeenEvents::default(),
         held: Vec::new(),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use roce_wire::Qpn;
 use roce_wire::management::{
     CmDatagram, CmMessage, CmaHeader, CommunicationId, Drep, Dreq, PortSpace, Req, ServiceId,
     SidrReq,
 };
+use roce_wire::{Instant, Qpn};
 
 use crate::{
     AcceptParameters, Agent, AgentConfig, AgentUsage, COUNTED_ID_BITS, DatagramAddresses,
@@ -15,7 +15,7 @@ use crate::{
     RejectParameters, STRAY_INTERVAL, ServiceAnswer,
 };
 
-const NOW: Duration = Duration::ZERO;
+const NOW: Instant = Instant::START;
 
 fn addresses() -> DatagramAddresses {
     DatagramAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() }
@@ -209,9 +209,9 @@ fn kept_replies_are_bounded_and_end() {
         handle(&mut agent, make(0));
         assert!(agent.poll_event().is_some());
     }
-    agent.handle_timeout(KEPT_ANSWER_TIME - Duration::from_nanos(1));
+    agent.handle_timeout(Instant::START + KEPT_ANSWER_TIME - Duration::from_nanos(1));
     assert_eq!(agent.usage().kept_replies, 2 * MAX_KEPT_REPLIES);
-    agent.handle_timeout(KEPT_ANSWER_TIME);
+    agent.handle_timeout(Instant::START + KEPT_ANSWER_TIME);
     assert_eq!(agent.usage().kept_replies, MAX_KEPT_REPLIES);
 }
 
@@ -283,7 +283,7 @@ fn a_flood_of_strays_is_answered_at_a_bounded_rate_and_the_rest_is_counted() {
         let (mut answered, mut dropped) = (0, 0);
         // Five seconds with 4000 a second.
         for number in 0..20_000 {
-            let now = Duration::from_micros(250) * number;
+            let now = Instant::START + Duration::from_micros(250) * number;
             let message = strays(number).into_iter().nth(kind).unwrap();
             let datagram = CmDatagram { transaction: 1, message }.encode();
             while let Some(held) = agent.poll_stray(now) {

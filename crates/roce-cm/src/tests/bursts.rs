@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, PortSpace};
+use roce_wire::{Instant, Qpn};
 
 use crate::{
     AcceptParameters, Agent, AgentConfig, AgentUsage, ConnectParameters, ConnectionAddresses,
@@ -41,13 +41,13 @@ fn qpn(number: usize) -> Qpn {
 }
 
 /// Asks the host `remote` for a connection, as the `number`th queue pair.
-fn connect(agent: &mut Agent, now: Duration, remote: u8, number: usize) -> CommunicationId {
+fn connect(agent: &mut Agent, now: Instant, remote: u8, number: usize) -> CommunicationId {
     agent.connect(now, &ConnectParameters::new(ends(remote), qpn(number))).unwrap()
 }
 
 /// A client and a server. What one sends in a round is in the ring of the other in the next.
 struct Hosts {
-    now: Duration,
+    now: Instant,
     agents: [Agent; 2],
     rings: [Vec<[u8; 256]>; 2],
     /// Datagrams for which a ring had no room.
@@ -65,11 +65,18 @@ impl Hosts {
             agents[1].listen(&ListenParameters { space, port: 7, address, backlog: 0 }).unwrap();
         }
         let (rings, events) = <_>::default();
-        Self { now: Duration::from_secs(1), agents, rings, lost: 0, most: 0, events }
+        Self {
+            now: Instant::START + Duration::from_secs(1),
+            agents,
+            rings,
+            lost: 0,
+            most: 0,
+            events,
+        }
     }
 
     /// Lets both hosts handle what has arrived, and send; `answer` is what their programs do.
-    fn round(&mut self, answer: &mut dyn FnMut(&mut Agent, Duration, Event)) {
+    fn round(&mut self, answer: &mut dyn FnMut(&mut Agent, Instant, Event)) {
         self.now += ROUND;
         for host in 0..2 {
             let agent = &mut self.agents[host];
@@ -99,7 +106,7 @@ impl Hosts {
         host: usize,
         event: &'static str,
         count: usize,
-        mut answer: impl FnMut(&mut Agent, Duration, Event),
+        mut answer: impl FnMut(&mut Agent, Instant, Event),
     ) {
         let end = self.now + SOON;
         while self.events[host].get(event) != Some(&count) {
@@ -128,7 +135,7 @@ fn name(event: &Event) -> &'static str {
 }
 
 /// What programs do that accept everything, and confirm that the peer disconnects.
-fn agree(agent: &mut Agent, now: Duration, event: Event) {
+fn agree(agent: &mut Agent, now: Instant, event: Event) {
     let id = event.id();
     match event {
         Event::ConnectRequest { .. } => {
@@ -204,7 +211,7 @@ fn sent(agent: &mut Agent) -> Vec<(&'static str, std::net::IpAddr)> {
     named.collect()
 }
 
-const NOW: Duration = Duration::from_secs(1);
+const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
 /// An agent that has asked a host, which is silent, for so many connections, and has sent what it may.
 fn asking(requests: usize) -> (Agent, Vec<CommunicationId>) {

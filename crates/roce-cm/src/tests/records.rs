@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, Drep, Rej, RejectReason, Rep};
+use roce_wire::{Instant, Qpn};
 
 use crate::connection::State;
 use crate::duplicates::RemoteKey;
@@ -13,7 +13,7 @@ use crate::{
     ConnectionRecord, DatagramAddresses, Disposition, RECORD_LEN,
 };
 
-const NOW: Duration = Duration::ZERO;
+const NOW: Instant = Instant::START;
 const BLOCK: u32 = 0x123 << 20;
 
 fn addresses() -> DatagramAddresses {
@@ -100,7 +100,7 @@ fn a_dreq_is_repeated_every_quarter_of_a_second_until_its_answer_and_a_rej_when_
         assert_eq!(record.is_half_open(), state == State::RepSent);
         assert_eq!(record.is_disconnecting(), state == State::DreqSent);
         for tick in 1..=4 {
-            let at = Duration::from_millis(250 * tick);
+            let at = NOW + Duration::from_millis(250 * tick);
             assert_eq!(agent.poll_timeout(), Some(at));
             agent.handle_timeout(at);
             assert!(matches!(sent(&mut agent)[..], [CmMessage::Dreq(_)]));
@@ -114,7 +114,7 @@ fn a_dreq_is_repeated_every_quarter_of_a_second_until_its_answer_and_a_rej_when_
         assert_eq!(agent.handle_datagram(NOW, addresses(), &drep), Disposition::Handled);
         assert!(!agent.is_disconnecting(record.id()));
         for seconds in [200, 400] {
-            agent.handle_timeout(Duration::from_secs(seconds));
+            agent.handle_timeout(Instant::START + Duration::from_secs(seconds));
         }
         assert_eq!(agent.usage(), AgentUsage::default());
     }
@@ -173,7 +173,7 @@ fn bytes_that_are_no_record_of_ours_end_nothing_that_lives_and_send_only_what_ag
             agent.handle_datagram(NOW, addresses(), &rep);
             agent.establish(id, &[]).unwrap();
             agent.destroy(NOW, id).unwrap();
-            agent.handle_timeout(Duration::from_secs(1000));
+            agent.handle_timeout(Instant::START + Duration::from_secs(1000));
             sent(&mut agent);
         }
     }

@@ -1,17 +1,15 @@
 //! The bytes that this agent sends where a kernel with rxe sends its own.
 
-use std::time::Duration;
-
 use insta::assert_snapshot;
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CmMessage, CommunicationId, PortSpace};
+use roce_wire::{Instant, Qpn};
 
 use crate::{
     AcceptParameters, Agent, AgentConfig, ConnectParameters, ConnectionAddresses,
     DatagramAddresses, Disposition, Event, ListenParameters, Transmit,
 };
 
-const NOW: Duration = Duration::ZERO;
+const NOW: Instant = Instant::START;
 
 /// The message of a datagram in words of 32 bits, without zeros at its end.
 fn body(transmit: &Transmit) -> String {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use roce_wire::Qpn;
 use roce_wire::management::{CmDatagram, CommunicationId, PortSpace};
+use roce_wire::{Instant, Qpn};
 
 use crate::{
     AcceptParameters, Agent, AgentConfig, AgentUsage, ConnectParameters, ConnectionAddresses,
     DatagramAddresses, Disposition, Event, ListenParameters, Transmit,
 };
 
-const NOW: Duration = Duration::ZERO;
+const NOW: Instant = Instant::START;
 
 fn qpn(number: u32) -> Qpn {
     Qpn::new(number).unwrap()
@@ -59,7 +59,7 @@ fn an_agent_connects_to_itself() {
     for id in [active, passive] {
         agent.destroy(NOW, id).unwrap();
     }
-    agent.handle_timeout(Duration::from_secs(3));
+    agent.handle_timeout(Instant::START + Duration::from_secs(3));
     assert_eq!(agent.usage(), AgentUsage { listeners: 1, ..AgentUsage::default() });
 }
 

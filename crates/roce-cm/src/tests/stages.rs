@@ -1,19 +1,17 @@
 //! Agents whose connection or resolution is at a certain stage, and what a peer may send there.
 
-use std::time::Duration;
-
-use roce_wire::Qpn;
 use roce_wire::management::{
     AnsweredMessage, Apr, CmDatagram, CmMessage, CmaHeader, CommunicationId, Drep, Dreq, Lap, Mra,
     PortSpace, Rej, RejectReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq,
 };
+use roce_wire::{Instant, Qpn};
 
 use crate::{
     AcceptParameters, Agent, AgentConfig, ConnectParameters, ConnectionAddresses,
     DatagramAddresses, Disposition, ListenParameters, ResolveParameters, ServiceAnswer,
 };
 
-pub(super) const NOW: Duration = Duration::ZERO;
+pub(super) const NOW: Instant = Instant::START;
 /// What the peer calls its end, the GUID of its device, and its queue pair.
 pub(super) const PEER: CommunicationId = CommunicationId(0x77);
 pub(super) const GUID: u64 = 2;

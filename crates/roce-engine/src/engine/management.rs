@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use roce_cm::{
     Agent, Change, DatagramAddresses, Disposition, Event, MAX_REQUESTS_IN_FLIGHT, StrayDatagram,
@@ -121,11 +120,6 @@ impl<O: Observer> ManagementParts<'_, O> {
     }
 }
 
-/// Converts the engine's time to that of the agent.
-pub(super) fn agent_time(now: Instant) -> Duration {
-    Duration::from_nanos(now.as_nanos())
-}
-
 impl Management {
     pub(super) fn new(agent: Agent, port: Box<dyn ManagementPort>) -> Self {
         Self {
@@ -181,21 +175,20 @@ impl Management {
     /// Passes the datagrams of a batch to the agent, fires its timers, and takes what it hands out.
     #[cold]
     pub(super) fn run<O: Observer>(&mut self, now: Instant, parts: &mut ManagementParts<'_, O>) {
-        let time = agent_time(now);
         let mut ready = Vec::new();
-        self.pass_on_strays(time);
+        self.pass_on_strays(now);
         while let Some(datagram) = parts.endpoint.poll_management() {
             let addresses = DatagramAddresses { local: datagram.local, remote: datagram.remote };
             // The agent counts what it drops.
-            let disposition = self.agent.handle_datagram(time, addresses, &datagram.payload[..]);
+            let disposition = self.agent.handle_datagram(now, addresses, &datagram.payload[..]);
             if disposition == Disposition::Stray {
                 self.pass_on(StrayDatagram { addresses, datagram: datagram.payload });
             }
             // The next request may take the place of one whose answer has no path.
             self.take_events(&mut ready);
         }
-        if self.agent.poll_timeout().is_some_and(|at| at <= time) {
-            self.agent.handle_timeout(time);
+        if self.agent.poll_timeout().is_some_and(|at| at <= now) {
+            self.agent.handle_timeout(now);
         }
         while let Some(change) = self.agent.poll_change() {
             self.port.note_change(change);
@@ -206,8 +199,8 @@ impl Management {
     }
 
     /// Passes on the strays whose turn has come.
-    fn pass_on_strays(&mut self, time: Duration) {
-        while let Some(stray) = self.agent.poll_stray(time) {
+    fn pass_on_strays(&mut self, now: Instant) {
+        while let Some(stray) = self.agent.poll_stray(now) {
             self.pass_on(stray);
         }
     }

@@ -1,13 +1,11 @@
 //! Calls on connection management.
 
-use std::time::Duration;
-
 use roce_cm::{Agent, StrayDatagram};
 use roce_transport::{ApiMisuse, Instant, PathHandle};
 use roce_wire::Qpn;
 
 use super::Engine;
-use super::management::{Management, ManagementDestination, ManagementPort, agent_time};
+use super::management::{Management, ManagementDestination, ManagementPort};
 use crate::consumer::Consumer;
 
 impl<C: Consumer> Engine<C> {
@@ -34,15 +32,9 @@ impl<C: Consumer> Engine<C> {
         self.management.as_mut().map(|it| &mut it.agent)
     }
 
-    /// Returns the time of the agent as of the last round or [`set_now`](Self::set_now).
-    pub fn agent_now(&self) -> Duration {
-        agent_time(self.last_now)
-    }
-
     /// Returns when the agent has work, if it has a timer.
     pub fn management_timeout(&self) -> Option<Instant> {
-        let at = self.management.as_ref()?.agent.poll_timeout()?;
-        Some(Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
+        self.management.as_ref()?.agent.poll_timeout()
     }
 
     /// Returns true while datagrams of connection management wait for room, or for answers to others. Those that wait

@@ -341,7 +341,7 @@ mod tests {
         }
 
         fn after(&mut self, micros: u64) -> &mut DelayedAck {
-            self.now = self.now + Duration::from_micros(micros);
+            self.now += Duration::from_micros(micros);
             &mut self.delayed_ack
         }
 

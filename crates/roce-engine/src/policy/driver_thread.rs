@@ -246,7 +246,7 @@ mod tests {
             loop {
                 match self.decide(now, now.min(last_poll)) {
                     Decision::Drive => return now,
-                    Decision::Sleep(limit) => now = now + limit,
+                    Decision::Sleep(limit) => now += limit,
                 }
             }
         }

@@ -67,7 +67,7 @@ mod tests {
         let (mut quick_polls, mut now, mut rounds) =
             (QuickPollBudget::default(), Instant::default(), 0);
         for _ in 0..polls {
-            now = now + pause;
+            now += pause;
             if !quick_polls.take() {
                 quick_polls.on_round(now);
                 rounds += 1;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(quick_polls.left, MAX_QUICK_POLLS);
         let mut glanced = 0;
         for _ in 0..100 {
-            now = now + Duration::from_millis(1);
+            now += Duration::from_millis(1);
             match quick_polls.take() {
                 true => glanced += 1,
                 false => quick_polls.on_round(now),

@@ -241,7 +241,7 @@ mod tests {
             let (mut policy, mut now) = (RoundPolicy::default(), Instant::from_nanos(1_000_000));
             let (polls, gap) = (dice.random_range(0.1..1.0), dice.random_range(1..30_000));
             for _ in 0..5_000 {
-                now = now + Duration::from_nanos(dice.random_range(1..=gap));
+                now += Duration::from_nanos(dice.random_range(1..=gap));
                 if dice.random_bool(0.3) {
                     policy.on_send(Qpn::GSI);
                     assert!(policy.acks_due(now).is_none_or(|at| at <= now + MAX_HOLD));

@@ -270,7 +270,7 @@ mod tests {
             self.policy.on_send(completion.qpn);
             let mut found_at = None;
             let delivered_at = loop {
-                self.now = self.now + micros(exchange.poll_gap);
+                self.now += micros(exchange.poll_gap);
                 self.policy.on_poll(self.now);
                 if message_at.take_if(|at| *at <= self.now).is_some() {
                     self.policy.on_arrival(self.now, Some(receiver));
@@ -292,7 +292,7 @@ mod tests {
                 self.now = self.now.max(at);
                 self.policy.on_arrival(self.now, Some(receiver));
             }
-            self.now = self.now + micros(exchange.think);
+            self.now += micros(exchange.think);
             delivered_at.saturating_since(found_at.unwrap_or(delivered_at))
         }
 

@@ -194,18 +194,18 @@ mod tests {
         }
 
         fn poll(&mut self) -> Wait {
-            self.now = self.now + self.gap;
+            self.now += self.gap;
             let now = self.now;
             let wait = self.policy.on_empty_poll(|| now);
             match wait {
                 Wait::Poll => {}
                 Wait::Yield => {
-                    self.now = self.now + self.yield_takes;
+                    self.now += self.yield_takes;
                     self.yields += 1;
                     self.policy.on_yielded(self.yield_takes);
                 }
                 Wait::Block => {
-                    self.now = self.now + Duration::from_micros(30);
+                    self.now += Duration::from_micros(30);
                     self.blocks += 1;
                     self.policy.on_blocked(self.now);
                 }

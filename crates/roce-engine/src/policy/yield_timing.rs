@@ -166,7 +166,7 @@ mod tests {
         }
 
         fn yield_processor(&mut self) {
-            self.now = self.now + self.yield_takes;
+            self.now += self.yield_takes;
             self.yields += 1;
             self.policy.on_yielded(Some(self.yield_takes));
         }
@@ -184,7 +184,7 @@ mod tests {
             }
             loop {
                 self.polls += 1;
-                self.now = self.now + POLL;
+                self.now += POLL;
                 if self.now >= at {
                     let now = self.now;
                     return self.policy.end_wait(|| now);

@@ -98,7 +98,7 @@ impl Rig {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.now = self.now + time;
+        self.now += time;
         self.resolver.on_timeout(self.now, &mut self.kernel, &mut self.outcomes);
     }
 

@@ -79,7 +79,7 @@ impl Dcqcn {
         // After so many periods nothing is left, whatever the weight below 1 is.
         self.alpha *= weight.powi(periods.min(1 << 20) as i32);
         let passed = u64::try_from(periods * period).unwrap_or(u64::MAX);
-        self.alpha_at = self.alpha_at + Duration::from_nanos(passed);
+        self.alpha_at += Duration::from_nanos(passed);
     }
 
     fn raise_alpha(&mut self, now: Instant) {

@@ -128,7 +128,7 @@ mod tests {
             let (mut time, mut now, mut before) = (RunningTime::default(), at(0), at(0));
             for (step, until_due) in steps {
                 let due = before + Duration::from_micros(until_due);
-                now = now + Duration::from_micros(step);
+                now += Duration::from_micros(step);
                 let this = time.advance(now, || Some(due));
                 prop_assert!(this >= before && this <= due + MAX_DELAY);
                 prop_assert!(this.saturating_since(before) <= Duration::from_micros(step));

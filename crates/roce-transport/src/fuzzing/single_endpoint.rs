@@ -188,7 +188,7 @@ impl<'a> Lone<'a> {
             Step::Wait => {
                 let code = self.script.byte();
                 let nanos = u64::from(code & 0xf) << (code >> 4 << 1);
-                self.now = self.now + Duration::from_nanos(nanos);
+                self.now += Duration::from_nanos(nanos);
                 self.timeout();
             }
             Step::Timeout => {

@@ -107,7 +107,7 @@ pub(super) fn orders(script: &mut Script<'_>, link: &Link) -> Vec<WorkItem> {
         let flags = script.byte();
         let connection = usize::from(flags >> 5) % link.connections;
         let pauses = script.byte();
-        at = at + pause(pauses & 0xf);
+        at += pause(pauses & 0xf);
         // Receives are used up in the order in which they are posted.
         let last_receive = &mut last_receive[side][connection];
         let receive_at = (Instant::default() + pause(pauses >> 4)).max(*last_receive);

@@ -343,7 +343,7 @@ fn marked_responses_to_a_read_shrink_what_is_requested_at_once() {
     let mut now = NOW;
     let mut requests = 0;
     for round in 0..2_000 {
-        now = now + Duration::from_micros(100);
+        now += Duration::from_micros(100);
         sides[0].endpoint.handle_timeout(now);
         let (from, packets) = (sides[0].address, sides[0].sends_at(now, 64));
         requests += asked(&packets);

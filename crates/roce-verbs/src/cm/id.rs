@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use roce_cm::{Agent, ListenerHandle};
+use roce_transport::Instant;
 use roce_wire::management::{CommunicationId, PortSpace};
 
 use super::join::Join;
@@ -498,7 +499,7 @@ impl Device {
     /// Does `work` with the agent of the device, which manages connections.
     pub(super) fn with_agent<T>(
         &self,
-        work: impl FnOnce(&mut Agent, &mut Router, Duration) -> Result<T, Error>,
+        work: impl FnOnce(&mut Agent, &mut Router, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let done = self.driver().with_agent(work)?;
         done.unwrap_or(Err(Error::WrongState { call: "this" }))

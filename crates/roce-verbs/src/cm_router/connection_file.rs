@@ -178,7 +178,6 @@ fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 mod tests {
     use std::os::unix::fs::symlink;
     use std::process::Command;
-    use std::time::Duration;
 
     use roce_cm::{Agent, AgentConfig, ConnectParameters, ConnectionAddresses};
     use roce_wire::Qpn;
@@ -219,11 +218,11 @@ mod tests {
         let ids: Vec<_> = (1..=count)
             .map(|number| {
                 let parameters = ConnectParameters::new(ends, Qpn::new(number).unwrap());
-                agent.connect(Duration::ZERO, &parameters).unwrap()
+                agent.connect(roce_transport::Instant::START, &parameters).unwrap()
             })
             .collect();
         let begun = std::iter::from_fn(|| agent.poll_change()).collect();
-        ids.into_iter().for_each(|id| agent.destroy(Duration::ZERO, id).unwrap());
+        ids.into_iter().for_each(|id| agent.destroy(roce_transport::Instant::START, id).unwrap());
         (begun, std::iter::from_fn(|| agent.poll_change()).collect())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce_cm::{Agent, AgentConfig, Change, Event, StrayDatagram};
 use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP};
 use roce_engine::{ManagementDestination, ManagementPort, PathEntry, RouteError};
-use roce_transport::ApiMisuse;
+use roce_transport::{ApiMisuse, Instant};
 use roce_wire::{Gid, MacAddr, OuterHeaders, Qpn};
 
 use super::Driver;
@@ -123,7 +123,7 @@ impl Driver {
     /// [`Error::Forked`].
     pub(crate) fn with_agent<T>(
         &self,
-        work: impl FnOnce(&mut Agent, &mut Router, Duration) -> T,
+        work: impl FnOnce(&mut Agent, &mut Router, Instant) -> T,
     ) -> Result<Option<T>, Error> {
         self.check_alive()?;
         let router = self.management.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -173,7 +173,7 @@ impl Shard {
     fn end_connections(&self, engine: &mut Engine) -> bool {
         let now = self.now();
         engine.set_now(now);
-        let time = engine.agent_now();
+        let time = engine.last_now();
         if let Some(agent) = engine.agent() {
             agent.destroy_all(time);
             engine.run(now, Cause::Call, None);
@@ -182,10 +182,10 @@ impl Shard {
     }
 
     /// Does `work` with the agent at a time, and then runs a round.
-    fn with_agent<T>(&self, work: impl FnOnce(&mut Agent, Duration) -> T) -> Option<T> {
+    fn with_agent<T>(&self, work: impl FnOnce(&mut Agent, Instant) -> T) -> Option<T> {
         let (mut engine, now) = self.lock_engine_now();
         engine.set_now(now);
-        let time = engine.agent_now();
+        let time = engine.last_now();
         let result = work(engine.agent()?, time);
         // The program is not known to poll: the driver thread goes on as it does.
         engine.run(now, Cause::Call, None);

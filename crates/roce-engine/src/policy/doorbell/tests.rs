@@ -97,7 +97,7 @@ impl Device {
             }
         } else {
             self.transmit();
-            self.now = self.now + SEND;
+            self.now += SEND;
             self.doorbells.on_returned(self.now, &mut self.callers[caller]);
         }
         self.pass(POST);

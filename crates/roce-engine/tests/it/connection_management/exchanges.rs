@@ -39,7 +39,7 @@ fn two_engines_connect_and_disconnect() {
         panic!("no request");
     };
     let accept = AcceptParameters::new(Qpn::new(0x22).unwrap());
-    let time = hosts[1].engine.agent_now();
+    let time = hosts[1].engine.last_now();
     hosts[1].engine.agent().unwrap().accept(time, passive, &accept).unwrap();
     settle(now, &mut hosts);
     let Some(Event::ConnectResponse { id: active, response }) = hosts[0].event() else {
@@ -50,7 +50,7 @@ fn two_engines_connect_and_disconnect() {
     settle(now, &mut hosts);
     assert_eq!(hosts[1].event(), Some(Event::Established { id: passive }));
 
-    let time = hosts[0].engine.agent_now();
+    let time = hosts[0].engine.last_now();
     hosts[0].engine.agent().unwrap().disconnect(time, active).unwrap();
     settle(now, &mut hosts);
     assert_eq!(hosts[1].event(), Some(Event::Disconnected { id: passive }));
@@ -70,7 +70,7 @@ fn a_program_hears_of_a_request_when_the_path_of_its_answer_is_known() {
     let Some(Event::ConnectRequest { id, .. }) = hosts[1].event() else { panic!("no request") };
     // One round, after which the process may end.
     let reason = RejectReason::CONSUMER;
-    let (time, no) = (hosts[1].engine.agent_now(), RejectParameters { reason, private_data: b"" });
+    let (time, no) = (hosts[1].engine.last_now(), RejectParameters { reason, private_data: b"" });
     hosts[1].engine.agent().unwrap().reject(time, id, &no).unwrap();
     hosts[1].engine.run(now, Cause::Call, None);
     hosts[0].engine.run(now, Cause::Call, None);
@@ -81,7 +81,7 @@ fn a_program_hears_of_a_request_when_the_path_of_its_answer_is_known() {
 fn a_program_hears_of_a_request_and_its_end_in_order_although_its_answer_has_no_path() {
     let now = Instant::from_nanos(1000);
     let mut hosts = pair_with_request(now);
-    let time = hosts[0].engine.agent_now();
+    let time = hosts[0].engine.last_now();
     hosts[0].engine.agent().unwrap().destroy_all(time);
     hosts[0].engine.run(now, Cause::Call, None);
     hosts[1].engine.run(now, Cause::Call, None);
@@ -132,13 +132,8 @@ fn a_program_that_asks_again_as_soon_as_it_is_refused_is_refused_each_time_withi
             now = at;
         };
         assert!(matches!(refused, Event::Rejected { .. }), "{refused:?}");
-        hosts[0]
-            .engine
-            .agent()
-            .unwrap()
-            .destroy(Duration::from_nanos(now.as_nanos()), refused.id())
-            .unwrap();
-        now = now + Duration::from_micros(100);
+        hosts[0].engine.agent().unwrap().destroy(now, refused.id()).unwrap();
+        now += Duration::from_micros(100);
     }
     assert_eq!(hosts[1].counter("cm_stray_dropped"), 0);
 }
@@ -231,7 +226,7 @@ fn a_thousand_requests_at_once_leave_without_a_loss_though_no_path_is_known_to_t
     for _ in 0..100 {
         settle(now, &mut hosts);
         while let Some(event) = hosts[1].event() {
-            let time = hosts[1].engine.agent_now();
+            let time = hosts[1].engine.last_now();
             hosts[1].engine.agent().unwrap().reject(time, event.id(), &no).unwrap();
         }
         while let Some(event) = hosts[0].event() {

@@ -54,7 +54,7 @@ fn flood(sources: u32, is_mute: bool, message: impl Fn(IpAddr, u32) -> CmMessage
             let payload = encoded(message(source, number));
             victim.push(ForgedPacket::new(source, &payload).sealed());
         }
-        victim.now = victim.now + ROUND;
+        victim.now += ROUND;
         victim.run();
         // The program takes every event, and answers none.
         while victim.host.event().is_some() {}

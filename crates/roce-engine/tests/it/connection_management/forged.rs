@@ -137,7 +137,7 @@ impl Victim {
             panic!("no request")
         };
         victim.id = id;
-        let time = victim.host.engine.agent_now();
+        let time = victim.host.engine.last_now();
         let agent = victim.host.engine.agent().unwrap();
         agent.accept(time, id, &AcceptParameters::new(Qpn::new(OUR_QPN).unwrap())).unwrap();
         agent.communication_established(id).unwrap();

@@ -175,7 +175,7 @@ impl Host {
         };
         let parameters = ConnectParameters::new(addresses, qpn);
         self.engine.set_now(now);
-        let time = self.engine.agent_now();
+        let time = self.engine.last_now();
         self.engine.agent().unwrap().connect(time, &parameters).unwrap();
     }
 
