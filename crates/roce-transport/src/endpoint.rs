@@ -22,8 +22,9 @@ pub use management_queue::{MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram};
 pub use multicast_groups::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 pub use transmit::{Transmit, TransmitLimits};
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use alloc::vec::Vec;
+use core::hash::BuildHasherDefault;
+use hashbrown::HashMap;
 
 use roce_wire::{Packet, Qpn, Verified};
 

@@ -7,8 +7,13 @@
 //! Three actors work on a queue pair, as in every RDMA implementation: the *requester* sends
 //! our requests, the *responder* executes the peer's, the *completer* handles the responses and
 //! retires our requests. Services without acknowledgements (UC, UD) have no completer: `unreliable`.
+//!
+//! Without the feature `std`, which is on by default, the crate needs an allocator, but no operating system.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(any(test, fuzzing)), no_std)]
+
+extern crate alloc;
 
 mod attributes;
 mod completion;

@@ -4,6 +4,9 @@
 //! frame. This crate has no clock, no socket and no state. Parsing never panics and never
 //! allocates.
 //!
+//! The feature `std`, which is on by default, lets the CRC use the instructions that the processor has. Without it the
+//! crate needs no operating system.
+//!
 //! In: [`Frame::parse`] reads the outer headers of an Ethernet frame,
 //! [`Frame::packets`] walks the packets in it (one, or a train), and
 //! [`Packet::verify_icrc`] turns a packet into one to act upon.

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything a change is judged by, in stages; or the tests of a name.
 
 mod examples;
+mod no_std;
 mod process;
 mod schedule;
 mod selection;
