@@ -56,8 +56,6 @@ mod congestion_mark;
 mod deth;
 mod display;
 mod error;
-mod fault_rule;
-mod fault_sentence;
 mod feth;
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -86,11 +84,9 @@ mod qpn;
 mod reth;
 mod rnr;
 mod seal;
-mod sentence;
 #[cfg(test)]
 mod tests;
 mod v1;
-mod verb_rule;
 mod vlan_tag;
 
 pub use aeth::{Aeth, Credits, NakCode, Syndrome};
@@ -99,11 +95,6 @@ pub use bth::{Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
 pub use congestion_mark::mark_congestion;
 pub use deth::{Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
-pub use fault_rule::{
-    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, PacketSelector, RuleCounter,
-    SeenPacket, Sender,
-};
-pub use fault_sentence::FaultSentence;
 pub use feth::{Feth, FlushExtent};
 pub use frame::{Ecn, Frame, ParseOptions};
 pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
@@ -133,11 +124,7 @@ pub use qpn::Qpn;
 pub use reth::Reth;
 pub use rnr::RnrTimer;
 pub use seal::{Sealer, Sealing, UdpChecksum, seal};
-pub use sentence::{FaultRuleError, Which};
 pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
-pub use verb_rule::{
-    Errno, FaultEventKind, FaultStatus, VerbCounter, VerbFault, VerbMoment, VerbRule, VerbSelector,
-};
 pub use vlan_tag::VlanTag;
 
 /// The UDP destination port of every RoCEv2 packet.

@@ -4,7 +4,7 @@ use crate::stages::{Log, StageResult};
 use crate::{Result, host, workspace};
 
 /// Crates whose feature `std` may be off.
-const CRATES: &[&str] = &["roce-wire", "roce-transport"];
+const CRATES: &[&str] = &["roce-wire", "roce-faults", "roce-transport"];
 /// A target that has neither a standard library nor atomics of 64 bits: what is checked for it is built for others, too.
 const TARGET: &str = "thumbv7em-none-eabihf";
 
