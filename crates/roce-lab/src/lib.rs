@@ -34,7 +34,7 @@ pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_fabric::EcnMarking;
 pub use roce_simnet::{
-    ConnectOptions, Connection, End, Event, EventKind, FabricWorld, Grant, Host, PD, PacketRecord,
+    ConnectOptions, Connection, End, Event, EventKind, FabricWorld, Host, PD, PacketRecord,
     RECV_CQ, Region, Regions, SEND_CQ, Timeline, WIRE_OVERHEAD, World, WorldConfig,
     default_options,
 };

@@ -42,6 +42,9 @@ mod peer_window;
 
 mod qp;
 mod rc;
+mod region;
+mod region_store;
+mod regions;
 mod reorder_budget;
 
 mod sealer;
@@ -77,6 +80,9 @@ pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
+pub use region::{Region, Rights};
+pub use region_store::RegionStore;
+pub use regions::{RegionGrant, Regions};
 pub use request_fault::RequestFault;
 pub use roce_wire::Service;
 pub use sealer::PacketSealer;
