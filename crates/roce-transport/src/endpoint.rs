@@ -91,24 +91,14 @@ use crate::{
 ///
 /// ```
 /// use roce_transport::{
-///     QpCap, CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit,
-///     QpState, RecvWr, Service,
+///     CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit, QpState, RecvWr,
+///     Service,
 /// };
 /// use roce_wire::Qpn;
 ///
 /// let mut endpoint = Endpoint::new(EndpointConfig::default());
 /// let qpn = Qpn::new(0x11).unwrap();
-/// let init = QpInit {
-///     pd: PdHandle(1),
-///     send_cq: CqHandle(1),
-///     recv_cq: CqHandle(1),
-///     cap: QpCap::default(),
-///     signal_all: true,
-///     service: Service::Rc,
-///     srq: None,
-///     numbers: Default::default(),
-/// };
-/// endpoint.create_qp(qpn, init).unwrap();
+/// endpoint.create_qp(qpn, QpInit::new(Service::Rc, PdHandle(1), CqHandle(1))).unwrap();
 ///
 /// // Nothing may be posted before the queue pair is brought out of RESET.
 /// let refused = endpoint.post_recv(Instant::default(), qpn, RecvWr::new(1, []));
