@@ -45,6 +45,17 @@ impl<'a> Published<'a> {
         all
     }
 
+    /// Returns the example programs of all of them: package and program.
+    pub(crate) fn examples(metadata: &'a Value) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        packages.filter(|package| package["publish"].is_null()).flat_map(|package| {
+            let name = package["name"].as_str().unwrap_or_default();
+            let targets = package["targets"].as_array().into_iter().flatten();
+            let examples = targets.filter(|target| target["kind"][0] == "example");
+            examples.filter_map(move |target| Some((name, target["name"].as_str()?)))
+        })
+    }
+
     fn of(package: &'a Value) -> Option<Self> {
         let manifest = Path::new(package["manifest_path"].as_str()?);
         let mut targets = package["targets"].as_array()?.iter();
