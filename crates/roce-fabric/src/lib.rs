@@ -64,6 +64,10 @@ mod tests;
 mod time;
 mod topology;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use ethernet_frame::EthernetFrame;
 pub use fabric::{Fabric, FabricConfig, FabricCounters, FabricEvent, Routing};
 pub use frame::{FabricFrame, SwitchFrame};

@@ -17,6 +17,10 @@ mod run;
 mod scale;
 mod trial;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use fabric::{
     FabricControl, FabricError, FabricReport, FabricResults, FabricSample, FabricScenario,
     FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,

@@ -17,6 +17,10 @@ mod memory;
 mod timeline;
 mod world;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
 pub use connect::ConnectOptions;
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};

@@ -62,6 +62,10 @@ mod value_table;
 mod window_binding;
 mod work_request;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use attributes::{
     AckTimeout, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpCap, QpInfo, QpInit, QpState,
     WorkQueueNumbers,

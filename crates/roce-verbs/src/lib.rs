@@ -114,6 +114,10 @@ mod trace;
 mod verb_faults;
 mod work_slots;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use address_handle::AddressHandle;
 pub use backend::{Backend, UnknownBackend};
 pub use channel::CompletionChannel;

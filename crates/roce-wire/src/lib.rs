@@ -89,6 +89,10 @@ mod tests;
 mod v1;
 mod vlan_tag;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use aeth::{Aeth, Credits, NakCode, Syndrome};
 pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::{Bth, BthView, DEFAULT_PARTITION_KEY, Pad};

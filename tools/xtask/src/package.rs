@@ -77,6 +77,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_published_crate_says_what_it_cannot_do_and_shows_in_a_program_what_it_can() {
+        let metadata = workspace::metadata().unwrap();
+        let shown: BTreeSet<_> = Published::examples(&metadata).map(|(name, _)| name).collect();
+        for one in Published::all(&metadata) {
+            let readme = workspace::root().join(one.manifest).with_file_name("README.md");
+            let readme = std::fs::read_to_string(readme).unwrap();
+            assert!(readme.contains("\n## Limits\n"), "{}", one.name);
+            assert!(!one.has_library || shown.contains(one.name), "{} has no example", one.name);
+        }
+    }
+
+    #[test]
     fn what_a_published_crate_depends_on_is_published() {
         let metadata = workspace::metadata().unwrap();
         let published: BTreeSet<_> =
