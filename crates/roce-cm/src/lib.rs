@@ -93,6 +93,10 @@ mod tables;
 mod tests;
 mod timers;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use addresses::{ConnectionAddresses, DatagramAddresses};
 pub use agent::{Agent, AgentUsage};
 pub use config::AgentConfig;

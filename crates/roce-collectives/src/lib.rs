@@ -43,6 +43,10 @@ mod steps;
 mod timeline;
 mod wait_notice;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use bootstrap::BootstrapServer;
 pub use buffer::{Buffer, BufferSlice};
 pub use config::GroupConfig;

@@ -61,6 +61,10 @@ mod summary;
 mod time;
 mod tree;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use capture::{Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
 pub use dissection::Dissection;
 pub use dissector::{Dissector, Totals};

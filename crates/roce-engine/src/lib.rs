@@ -39,6 +39,10 @@ mod revocable;
 mod route;
 mod window_table;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use consumer::{CompletionFault, Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
 pub use engine::{Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use roce_wire::{
+use roce_faults::{
     FaultAction, FaultDirection, FaultRule, PacketFacts, RuleCounter, SeenPacket, Sender,
 };
 

@@ -63,6 +63,10 @@ mod test_frame;
 mod tests;
 mod topology;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use ethernet_frame::EthernetFrame;
 pub use fabric::{Fabric, FabricConfig, FabricCounters, FabricEvent, Routing};
 pub use frame::{FabricFrame, SwitchFrame};

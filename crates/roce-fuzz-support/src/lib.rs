@@ -15,6 +15,10 @@ mod corpus;
 mod script;
 mod seeds;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(feature = "corpus")]
 pub use corpus::{check_seed, random_seed, read_corpus, replay, write_corpus};
 pub use script::Script;

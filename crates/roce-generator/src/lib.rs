@@ -37,6 +37,10 @@ mod payload;
 mod rewriting;
 mod script;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use change::{Change, Series};
 pub use draft::Draft;
 pub use error::{ChangeError, DraftError, NameError};

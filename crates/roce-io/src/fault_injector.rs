@@ -8,7 +8,7 @@ mod text;
 
 use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
-use roce_wire::{FaultRule, FaultSentence, VerbRule};
+use roce_faults::{FaultRule, FaultSentence, VerbRule};
 
 use self::direction::FaultedDirection;
 pub use self::log::FaultLog;
@@ -113,7 +113,7 @@ impl FaultConfig {
 /// use roce_io::{
 ///     FaultConfig, FaultInjector, FrameDevice, MemoryConfig, TxFrame, memory_pair,
 /// };
-/// use roce_wire::FaultRule;
+/// use roce_faults::FaultRule;
 ///
 /// let (here, mut there) = memory_pair(&MemoryConfig::default());
 /// let lose_first = FaultRule::parse("drop sent packet 1").unwrap();

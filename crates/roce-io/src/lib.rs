@@ -55,6 +55,10 @@ mod udp_sockets;
 mod vnet_hdr;
 mod xdp_socket;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use af_packet::{
     AfPacket, AfPacketConfig, ParkedSocket, ReceiveMode, Sniffer, probe_max_segments,
 };

@@ -17,6 +17,10 @@ mod run;
 mod scale;
 mod trial;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use fabric::{
     FabricControl, FabricError, FabricReport, FabricResults, FabricSample, FabricScenario,
     FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,
@@ -34,7 +38,7 @@ pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_fabric::EcnMarking;
 pub use roce_simnet::{
-    ConnectOptions, Connection, End, Event, EventKind, FabricWorld, Grant, Host, PD, PacketRecord,
+    ConnectOptions, Connection, End, Event, EventKind, FabricWorld, Host, PD, PacketRecord,
     RECV_CQ, Region, Regions, SEND_CQ, Timeline, WIRE_OVERHEAD, World, WorldConfig,
     default_options,
 };

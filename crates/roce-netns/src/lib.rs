@@ -39,6 +39,10 @@ mod switch;
 mod user;
 mod virtual_network;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use error::NetnsError;
 pub use host::{Host, run_in};
 pub use ipnet::IpNet;

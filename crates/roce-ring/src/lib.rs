@@ -99,6 +99,10 @@ pub mod test_data;
 mod violation;
 mod window;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use action::{Action, Remote};
 pub use collective::{Collective, UnknownCollective};
 pub use compute::{Compute, RankMemory, Work, Workspace};

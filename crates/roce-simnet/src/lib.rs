@@ -17,10 +17,15 @@ mod memory;
 mod timeline;
 mod world;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
 pub use connect::ConnectOptions;
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
 pub use host::Host;
-pub use memory::{Grant, PD, Region, Regions, Rights, fill_synthetic};
+pub use memory::{PD, Regions, fill_synthetic};
+pub use roce_transport::{Region, Rights};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};
 pub use world::{End, World};

@@ -3,49 +3,12 @@
 use std::ops::Range;
 
 use roce_transport::{
-    Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, Sge,
+    Access, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, Region, RegionGrant,
+    RegionStore, Rights,
 };
 
 /// The protection domain of regions that name none.
 pub const PD: PdHandle = PdHandle(1);
-
-/// A registered region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// Local and remote key.
-    pub key: u32,
-    /// Start address.
-    pub address: u64,
-    /// Length in bytes.
-    pub len: u64,
-}
-
-impl Region {
-    /// Returns an SGE of part of the region, without a check of bounds.
-    pub const fn piece(self, offset: u64, len: u32) -> Sge {
-        Sge { lkey: self.key, addr: self.address.wrapping_add(offset), len }
-    }
-}
-
-/// Permitted accesses to a region; local reads are always permitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rights {
-    /// The flags of the registration.
-    pub access: AccessFlags,
-    /// The peer may invalidate the key.
-    pub invalidatable: bool,
-}
-
-impl Rights {
-    /// All accesses; not invalidatable.
-    pub const ALL: Self = Self { access: AccessFlags::ALL, invalidatable: false };
-}
-
-impl From<AccessFlags> for Rights {
-    fn from(access: AccessFlags) -> Self {
-        Self { access, invalidatable: false }
-    }
-}
 
 /// All registered memory of one host.
 ///
@@ -59,26 +22,23 @@ impl From<AccessFlags> for Rights {
 /// ```
 #[derive(Debug, Default)]
 pub struct Regions {
-    regions: Vec<Registered>,
+    regions: roce_transport::Regions<Simulated>,
     bytes_written: u64,
     atomics_executed: u64,
 }
 
+/// The bytes of a region.
 #[derive(Debug)]
-struct Registered {
-    pd: PdHandle,
-    span: Region,
-    rights: Rights,
-    is_alive: bool,
+struct Simulated {
     /// Offsets of bytes that cannot be accessed.
     hole: Range<u64>,
     written: u64,
     atomics: u64,
-    store: Store,
+    kind: Kind,
 }
 
 #[derive(Debug)]
-enum Store {
+enum Kind {
     /// Guard bytes, the region, guard bytes.
     Bytes(Vec<u8>),
     /// A function of seed and offset. Writes must carry that content, in order and once; `cursor` is
@@ -86,14 +46,6 @@ enum Store {
     Synthetic { seed: u64, cursor: u64 },
     /// Writes are discarded, reads are zeros.
     Unkept,
-}
-
-/// A checked access.
-#[derive(Clone, Copy, Debug)]
-pub struct Grant {
-    region: usize,
-    offset: u64,
-    len: u64,
 }
 
 impl Regions {
@@ -124,13 +76,13 @@ impl Regions {
         rights: Rights,
         seed: u64,
     ) -> Region {
-        self.add(pd, len, rights, Store::Synthetic { seed, cursor: 0 })
+        self.add(pd, len, rights, Kind::Synthetic { seed, cursor: 0 })
     }
 
     /// Registers `len` bytes in [`PD`] that are not stored, for worlds larger than this machine's
     /// memory: accesses are checked, writes discarded, reads are zeros.
     pub fn register_unkept(&mut self, len: u64, rights: impl Into<Rights>) -> Region {
-        self.add(PD, len, rights.into(), Store::Unkept)
+        self.add(PD, len, rights.into(), Kind::Unkept)
     }
 
     /// Returns the bytes of a region; none if they are not stored.
@@ -138,9 +90,9 @@ impl Regions {
     /// # Panics
     /// If the region belongs to another host.
     pub fn bytes(&self, region: Region) -> &[u8] {
-        match &self.of(region).store {
-            Store::Bytes(bytes) => &bytes[GUARD_LEN..bytes.len() - GUARD_LEN],
-            Store::Synthetic { .. } | Store::Unkept => &[],
+        match &self.of(region).kind {
+            Kind::Bytes(bytes) => &bytes[GUARD_LEN..bytes.len() - GUARD_LEN],
+            Kind::Synthetic { .. } | Kind::Unkept => &[],
         }
     }
 
@@ -149,12 +101,12 @@ impl Regions {
     /// # Panics
     /// If the region belongs to another host.
     pub fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
-        match &mut self.of_mut(region).store {
-            Store::Bytes(bytes) => {
+        match &mut self.of_mut(region).kind {
+            Kind::Bytes(bytes) => {
                 let end = bytes.len() - GUARD_LEN;
                 &mut bytes[GUARD_LEN..end]
             }
-            Store::Synthetic { .. } | Store::Unkept => &mut [],
+            Kind::Synthetic { .. } | Kind::Unkept => &mut [],
         }
     }
 
@@ -164,7 +116,7 @@ impl Regions {
     /// # Panics
     /// If the region is not synthetic.
     pub fn synthetic_cursor(&self, region: Region) -> u64 {
-        let Store::Synthetic { cursor, .. } = self.of(region).store else {
+        let Kind::Synthetic { cursor, .. } = self.of(region).kind else {
             panic!("only a synthetic region has a cursor")
         };
         cursor
@@ -192,7 +144,7 @@ impl Regions {
 
     /// Ends a registration; the bytes remain readable by [`bytes`](Self::bytes).
     pub fn deregister(&mut self, region: Region) {
-        self.of_mut(region).is_alive = false;
+        self.regions.deregister(region);
     }
 
     /// Makes the bytes at these offsets of a region not present, as if the program had unmapped them
@@ -204,7 +156,7 @@ impl Regions {
 
     /// Returns true if the region is registered.
     pub fn is_alive(&self, region: Region) -> bool {
-        self.of(region).is_alive
+        self.regions.is_alive(region)
     }
 
     /// Checks the guard bytes around all regions.
@@ -212,14 +164,14 @@ impl Regions {
     /// # Panics
     /// If one has changed.
     pub fn assert_guards_untouched(&self) {
-        for region in &self.regions {
-            let Store::Bytes(bytes) = &region.store else { continue };
+        for (region, simulated) in self.regions.iter() {
+            let Kind::Bytes(bytes) = &simulated.kind else { continue };
             for offset in (0..GUARD_LEN).chain(bytes.len() - GUARD_LEN..bytes.len()) {
                 assert_eq!(
                     bytes[offset],
                     guard_byte(offset),
                     "a byte outside region {:#x} has changed, at {} from its start",
-                    region.span.key,
+                    region.key,
                     offset as i64 - GUARD_LEN as i64,
                 );
             }
@@ -238,47 +190,25 @@ impl Regions {
             .chain((0..len).map(content))
             .chain(guard(GUARD_LEN + len..len + 2 * GUARD_LEN))
             .collect();
-        self.add(pd, len as u64, rights, Store::Bytes(bytes))
+        self.add(pd, len as u64, rights, Kind::Bytes(bytes))
     }
 
-    fn add(&mut self, pd: PdHandle, len: u64, rights: Rights, store: Store) -> Region {
-        let address = self.regions.last().map_or(FIRST_ADDRESS, |last| {
-            (last.span.address + last.span.len).next_multiple_of(ALIGNMENT) + ALIGNMENT
-        });
-        let key = (self.regions.len() as u32 + 1).wrapping_mul(KEY_STEP);
-        let span = Region { key, address, len };
-        let (is_alive, hole, written, atomics) = (true, 0..0, 0, 0);
-        self.regions.push(Registered { pd, span, rights, is_alive, hole, written, atomics, store });
-        span
+    fn add(&mut self, pd: PdHandle, len: u64, rights: Rights, kind: Kind) -> Region {
+        let simulated = Simulated { hole: 0..0, written: 0, atomics: 0, kind };
+        self.regions.register_store(pd, len, rights, simulated)
     }
 
-    fn of(&self, region: Region) -> &Registered {
-        &self.regions[index(region.key).expect("a region of this host")]
+    fn of(&self, region: Region) -> &Simulated {
+        self.regions.store(region).expect("a region of this host")
     }
 
-    fn of_mut(&mut self, region: Region) -> &mut Registered {
-        &mut self.regions[index(region.key).expect("a region of this host")]
-    }
-
-    /// Fails if one of `len` bytes at `at` is not present.
-    fn check_present(&self, region: usize, at: u64, len: u64) -> Result<(), MemoryFault> {
-        let hole = &self.regions[region].hole;
-        match at.max(hole.start) < (at + len).min(hole.end) {
-            true => Err(MemoryFault::NotPresent),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns the index of the live region of this key.
-    fn find(&self, key: u32) -> Result<usize, MemoryFault> {
-        index(key)
-            .filter(|index| self.regions.get(*index).is_some_and(|region| region.is_alive))
-            .ok_or(MemoryFault::UnknownKey)
+    fn of_mut(&mut self, region: Region) -> &mut Simulated {
+        self.regions.store_mut(region).expect("a region of this host")
     }
 }
 
 impl Memory for Regions {
-    type Grant = Grant;
+    type Grant = RegionGrant;
 
     fn check(
         &self,
@@ -287,37 +217,67 @@ impl Memory for Regions {
         address: u64,
         len: u64,
         access: Access,
-    ) -> Result<Grant, MemoryFault> {
-        let region = self.find(key)?;
-        let found = &self.regions[region];
-        if found.pd != by.pd {
-            return Err(MemoryFault::WrongDomain);
-        }
-        if !found.rights.access.contains(access.required_flags()) {
-            return Err(MemoryFault::NoPermission);
-        }
-        let offset = address.checked_sub(found.span.address).ok_or(MemoryFault::OutOfBounds)?;
-        if offset.checked_add(len).is_none_or(|end| end > found.span.len) {
-            return Err(MemoryFault::OutOfBounds);
-        }
-        if access.is_of_word() && !address.is_multiple_of(8) {
-            return Err(MemoryFault::Misaligned);
-        }
-        Ok(Grant { region, offset, len })
+    ) -> Result<RegionGrant, MemoryFault> {
+        self.regions.check(by, key, address, len, access)
     }
 
-    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        assert!(offset + bytes.len() as u64 <= grant.len, "a write must stay inside its grant");
-        self.check_present(grant.region, grant.offset + offset, bytes.len() as u64)?;
+    fn write(&mut self, grant: RegionGrant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.regions.write(grant, offset, bytes).inspect_err(refuse_to_leave_grant)?;
         self.bytes_written += bytes.len() as u64;
-        let region = &mut self.regions[grant.region];
-        region.written += bytes.len() as u64;
-        let at = grant.offset + offset;
-        match &mut region.store {
-            Store::Bytes(store) => {
+        Ok(())
+    }
+
+    fn read(&self, grant: RegionGrant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
+        self.regions.read(grant, offset, into).inspect_err(refuse_to_leave_grant)
+    }
+
+    fn atomic(&mut self, grant: RegionGrant, change: AtomicChange) -> Result<u64, MemoryFault> {
+        let original = self.regions.atomic(grant, change).inspect_err(refuse_to_leave_grant)?;
+        self.atomics_executed += 1;
+        Ok(original)
+    }
+
+    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
+        self.regions.invalidate(by, key)
+    }
+}
+
+/// An access with a grant that is outside of it is an error of the engine.
+fn refuse_to_leave_grant(fault: &MemoryFault) {
+    assert!(*fault != MemoryFault::OutOfBounds, "an access must stay inside its grant");
+}
+
+impl Simulated {
+    /// Fails if one of `len` bytes at `at` is not present.
+    fn check_present(&self, at: u64, len: u64) -> Result<(), MemoryFault> {
+        match at.max(self.hole.start) < (at + len).min(self.hole.end) {
+            true => Err(MemoryFault::NotPresent),
+            false => Ok(()),
+        }
+    }
+}
+
+impl RegionStore for Simulated {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
+        self.check_present(at, into.len() as u64)?;
+        match &self.kind {
+            Kind::Bytes(store) => {
+                into.copy_from_slice(&store[GUARD_LEN + at as usize..][..into.len()]);
+            }
+            Kind::Synthetic { seed, .. } => fill_synthetic(*seed, at, into),
+            Kind::Unkept => into.fill(0),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.check_present(at, bytes.len() as u64)?;
+        self.written += bytes.len() as u64;
+        match &mut self.kind {
+            Kind::Bytes(store) => {
                 store[GUARD_LEN + at as usize..][..bytes.len()].copy_from_slice(bytes);
             }
-            Store::Synthetic { seed, cursor } => {
+            Kind::Synthetic { seed, cursor } => {
                 assert_eq!(at, *cursor, "bytes must arrive in order, each once");
                 let mut expected = [0; 4096];
                 for (part, bytes) in bytes.chunks(expected.len()).enumerate() {
@@ -327,56 +287,20 @@ impl Memory for Regions {
                 }
                 *cursor += bytes.len() as u64;
             }
-            Store::Unkept => {}
+            Kind::Unkept => {}
         }
         Ok(())
     }
 
-    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
-        assert!(offset + into.len() as u64 <= grant.len, "a read must stay inside its grant");
-        let at = grant.offset + offset;
-        self.check_present(grant.region, at, into.len() as u64)?;
-        match &self.regions[grant.region].store {
-            Store::Bytes(store) => {
-                into.copy_from_slice(&store[GUARD_LEN + at as usize..][..into.len()]);
-            }
-            Store::Synthetic { seed, .. } => fill_synthetic(*seed, at, into),
-            Store::Unkept => into.fill(0),
-        }
-        Ok(())
-    }
-
-    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> Result<u64, MemoryFault> {
-        assert_eq!(grant.len, 8, "an atomic covers one word");
-        self.check_present(grant.region, grant.offset, 8)?;
-        self.atomics_executed += 1;
-        let region = &mut self.regions[grant.region];
-        region.atomics += 1;
-        let Store::Bytes(store) = &mut region.store else { return Ok(0) };
-        let at = GUARD_LEN + grant.offset as usize;
-        let word = store[at..].first_chunk_mut().expect("the grant covers 8 bytes");
+    fn atomic(&mut self, at: u64, change: AtomicChange) -> Result<u64, MemoryFault> {
+        self.check_present(at, 8)?;
+        self.atomics += 1;
+        let Kind::Bytes(store) = &mut self.kind else { return Ok(0) };
+        let word = store[GUARD_LEN + at as usize..].first_chunk_mut().expect("8 bytes");
         let original = u64::from_ne_bytes(*word);
         *word = change.apply(original).to_ne_bytes();
         Ok(original)
     }
-
-    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
-        let index = self.find(key)?;
-        let found = &mut self.regions[index];
-        if found.pd != by.pd {
-            return Err(MemoryFault::WrongDomain);
-        }
-        if !found.rights.invalidatable {
-            return Err(MemoryFault::NotInvalidatable);
-        }
-        found.is_alive = false;
-        Ok(())
-    }
-}
-
-fn index(key: u32) -> Option<usize> {
-    let number = key.is_multiple_of(KEY_STEP).then_some(key / KEY_STEP)?;
-    number.checked_sub(1).map(|index| index as usize)
 }
 
 fn guard_byte(offset: usize) -> u8 {
@@ -401,15 +325,10 @@ pub fn fill_synthetic(seed: u64, at: u64, into: &mut [u8]) {
 
 /// Guard bytes on either side of a stored region.
 const GUARD_LEN: usize = 64;
-/// Addresses like those of a process, which need all 64 bits.
-const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-const ALIGNMENT: u64 = 0x1000;
-/// Keys are multiples of this: short enough to be recognised in a packet.
-const KEY_STEP: u32 = 0x101;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roce_transport::AccessFlags;
     use roce_wire::Qpn;
 
     const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
@@ -427,28 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_its_own_region_until_that_is_deregistered() {
-        let mut regions = Regions::default();
-        let one = regions.register(10, Rights::ALL);
-        let two = regions.register(10, Rights::ALL);
-        let check = |regions: &Regions, key| {
-            regions.check(BY, key, two.address, 10, Access::RemoteRead).map(|_| ())
-        };
-        assert_eq!(check(&regions, two.key), Ok(()));
-        assert_eq!(check(&regions, one.key), Err(MemoryFault::OutOfBounds));
-        for key in [0, 1, two.key + 1, 3 * KEY_STEP, u32::MAX] {
-            assert_eq!(check(&regions, key), Err(MemoryFault::UnknownKey), "{key:#x}");
-        }
-        regions.deregister(two);
-        assert_eq!(check(&regions, two.key), Err(MemoryFault::UnknownKey));
-    }
-
-    #[test]
     #[should_panic = "a byte outside region"]
     fn a_changed_guard_byte_is_noticed() {
         let mut regions = Regions::default();
-        regions.register(10, Rights::ALL);
-        let Store::Bytes(bytes) = &mut regions.regions[0].store else { unreachable!() };
+        let region = regions.register(10, Rights::ALL);
+        let Kind::Bytes(bytes) = &mut regions.of_mut(region).kind else { unreachable!() };
         bytes[GUARD_LEN + 10] ^= 1;
         regions.assert_guards_untouched();
     }

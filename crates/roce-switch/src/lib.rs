@@ -40,6 +40,10 @@ mod report;
 mod settings;
 mod software_switch;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use roce_fabric::{
     CLASSES, ClassScheduling, EcnMarking, PfcConfig, PortCounters, SwitchConfig,
 };

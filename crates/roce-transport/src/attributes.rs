@@ -79,8 +79,9 @@ pub struct QpAttributes {
     pub gap_reports: Option<bool>,
 }
 
-/// The three transitions of a connection. The other attributes follow by hand, as those of reliable connections do
-/// here; [`of_service`](Self::of_service) leaves out what a service does not have.
+/// The three transitions of a connection. The limits of a reliable one follow by hand, as here, or by
+/// [`with_default_limits`](Self::with_default_limits); [`of_service`](Self::of_service) leaves out what a service does
+/// not have.
 ///
 /// ```
 /// use roce_transport::{AccessFlags, AckTimeout, PathAttributes, PathHandle, QpAttributes, QpState};
@@ -140,6 +141,36 @@ impl QpAttributes {
         Self { state: Some(QpState::ReadyToSend), sq_psn: Some(sq_psn), ..Self::default() }
     }
 
+    /// Returns these with the limits that a reliable connection has to have for its next state, where they have none: 16
+    /// READs and atomics in either direction, an ACK timeout of 67 ms, 7 retries, RNR retries
+    /// without end, and [`RnrTimer::DEFAULT`]. Those of another transition are as they were.
+    ///
+    /// ```
+    /// use roce_transport::QpAttributes;
+    /// use roce_wire::Psn;
+    ///
+    /// let rts = QpAttributes::ready_to_send(Psn::ZERO);
+    /// let hasty = QpAttributes { retry_count: Some(0), ..rts }.with_default_limits();
+    /// assert_eq!((hasty.retry_count, hasty.rnr_retry), (Some(0), Some(7)));
+    /// ```
+    #[must_use]
+    pub fn with_default_limits(mut self) -> Self {
+        match self.state {
+            Some(QpState::ReadyToReceive) => {
+                self.max_dest_rd_atomic.get_or_insert(DEFAULT_RD_ATOMIC);
+                self.min_rnr_timer.get_or_insert(RnrTimer::DEFAULT);
+            }
+            Some(QpState::ReadyToSend) => {
+                self.max_rd_atomic.get_or_insert(DEFAULT_RD_ATOMIC);
+                self.ack_timeout = self.ack_timeout.or(AckTimeout::new(14));
+                self.retry_count.get_or_insert(7);
+                self.rnr_retry.get_or_insert(7);
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Returns these without what a queue pair of the service does not have.
     pub fn of_service(mut self, service: Service) -> Self {
         if service == Service::Ud {
@@ -178,6 +209,9 @@ impl PathAttributes {
         self.local.is_ipv4() == self.remote.is_ipv4() && self.max_rate != Some(0)
     }
 }
+
+/// READs and atomics in one direction of a connection that names no number.
+const DEFAULT_RD_ATOMIC: u8 = 16;
 
 /// Maximum READs and atomics that are outstanding in either direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
@@ -238,6 +272,23 @@ pub struct QpInit {
     pub srq: Option<SrqHandle>,
     /// What its completions call its work queues.
     pub numbers: WorkQueueNumbers,
+}
+
+impl QpInit {
+    /// A queue pair of the service with one completion queue and the default capacities, whose completions are those
+    /// that its requests ask for.
+    pub fn new(service: Service, pd: PdHandle, cq: CqHandle) -> Self {
+        Self {
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            cap: QpCap::default(),
+            signal_all: false,
+            service,
+            srq: None,
+            numbers: WorkQueueNumbers::default(),
+        }
+    }
 }
 
 /// Numbers that a driver gives the work queues of a queue pair, below

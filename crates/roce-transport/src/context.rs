@@ -1,7 +1,7 @@
 //! What a call of a queue pair has access to.
 
+use alloc::collections::VecDeque;
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use roce_wire::{Psn, Qpn};
 

@@ -22,8 +22,9 @@ pub use management_queue::{MAX_MANAGEMENT_DATAGRAMS, ManagementDatagram};
 pub use multicast_groups::{MAX_GROUP_MEMBERS, MAX_GROUPS};
 pub use transmit::{Transmit, TransmitLimits};
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use alloc::vec::Vec;
+use core::hash::BuildHasherDefault;
+use hashbrown::HashMap;
 
 use roce_wire::{Packet, Qpn, Verified};
 
@@ -90,24 +91,14 @@ use crate::{
 ///
 /// ```
 /// use roce_transport::{
-///     QpCap, CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit,
-///     QpState, RecvWr, Service,
+///     CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit, QpState, RecvWr,
+///     Service,
 /// };
 /// use roce_wire::Qpn;
 ///
 /// let mut endpoint = Endpoint::new(EndpointConfig::default());
 /// let qpn = Qpn::new(0x11).unwrap();
-/// let init = QpInit {
-///     pd: PdHandle(1),
-///     send_cq: CqHandle(1),
-///     recv_cq: CqHandle(1),
-///     cap: QpCap::default(),
-///     signal_all: true,
-///     service: Service::Rc,
-///     srq: None,
-///     numbers: Default::default(),
-/// };
-/// endpoint.create_qp(qpn, init).unwrap();
+/// endpoint.create_qp(qpn, QpInit::new(Service::Rc, PdHandle(1), CqHandle(1))).unwrap();
 ///
 /// // Nothing may be posted before the queue pair is brought out of RESET.
 /// let refused = endpoint.post_recv(Instant::default(), qpn, RecvWr::new(1, []));

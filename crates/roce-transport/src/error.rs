@@ -1,6 +1,6 @@
 //! Errors of calls.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use roce_wire::{Qpn, Service};
 use thiserror::Error;

@@ -1,6 +1,7 @@
 //! Frames of a queue pair that are in flight to its peer.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 
 use crate::RetransmitCause;
 

@@ -7,8 +7,13 @@
 //! Three actors work on a queue pair, as in every RDMA implementation: the *requester* sends
 //! our requests, the *responder* executes the peer's, the *completer* handles the responses and
 //! retires our requests. Services without acknowledgements (UC, UD) have no completer: `unreliable`.
+//!
+//! Without the feature `std`, which is on by default, the crate needs an allocator, but no operating system.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(any(test, fuzzing)), no_std)]
+
+extern crate alloc;
 
 mod attributes;
 mod completion;
@@ -36,6 +41,9 @@ mod peer_window;
 
 mod qp;
 mod rc;
+mod region;
+mod region_store;
+mod regions;
 mod reorder_budget;
 
 mod sealer;
@@ -52,6 +60,10 @@ mod unreliable;
 mod value_table;
 mod window_binding;
 mod work_request;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use attributes::{
     AckTimeout, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpCap, QpInfo, QpInit, QpState,
@@ -70,6 +82,9 @@ pub use event::{AsyncEvent, EventSource};
 pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
+pub use region::{Region, Rights};
+pub use region_store::RegionStore;
+pub use regions::{RegionGrant, Regions};
 pub use request_fault::RequestFault;
 pub use roce_wire::Instant;
 pub use roce_wire::Service;

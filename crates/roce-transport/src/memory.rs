@@ -8,8 +8,8 @@ use crate::{PdHandle, WindowBinding};
 
 /// Registered memory, as the engine uses it.
 ///
-/// The engine decides which bytes are accessed; an implementation checks and copies them. Tests
-/// implement it with a `Vec<u8>`, `roce-verbs` with registered regions. Local and remote keys share
+/// The engine decides which bytes are accessed; an implementation checks and copies them:
+/// [`Regions`](crate::Regions) in bytes of its own, `roce-verbs` in those of the process. Local and remote keys share
 /// one number space.
 ///
 /// ```

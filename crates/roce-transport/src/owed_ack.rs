@@ -1,6 +1,6 @@
 //! Acknowledgements of queue pairs that are gone.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use roce_wire::{Aeth, Bth, Credits, Headers, NakCode, Psn, Qpn, Syndrome, opcode};
 

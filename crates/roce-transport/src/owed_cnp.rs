@@ -1,6 +1,6 @@
 //! CNPs that are to be sent.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use roce_wire::{Bth, Headers, Psn, Qpn, opcode};
 

@@ -37,7 +37,7 @@ mod requester;
 mod responder;
 mod send_state;
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use roce_wire::{Ecn, GapReport, Operation, Packet, Psn, Service, Verified};
 

@@ -1,8 +1,8 @@
 //! The bytes that the reorder buffers of an endpoint share.
 
+use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::HashMap;
 
 use crate::Instant;
 
@@ -12,7 +12,7 @@ pub(crate) struct ReorderBudget {
     limit: usize,
     used: usize,
     /// Bytes of each peer that has some.
-    by_peer: HashMap<IpAddr, usize>,
+    by_peer: BTreeMap<IpAddr, usize>,
     /// When the ages of what is kept are checked next; `None` while nothing is kept.
     check_at: Option<Instant>,
 }
@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 impl ReorderBudget {
     /// A budget of `limit` bytes; with 0 nothing is kept.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: 0, by_peer: HashMap::new(), check_at: None }
+        Self { limit, used: 0, by_peer: BTreeMap::new(), check_at: None }
     }
 
     /// Bytes charged by all queue pairs.

@@ -1,5 +1,7 @@
 //! Scatter/gather lists.
 
+use alloc::vec::Vec;
+
 use smallvec::SmallVec;
 
 /// A scatter/gather element: a piece of registered memory.

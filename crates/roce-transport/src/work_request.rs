@@ -1,5 +1,7 @@
 //! Work requests.
 
+use alloc::vec::Vec;
+
 use roce_wire::{Feth, FlushExtent, Psn, Trailer};
 use smallvec::SmallVec;
 

@@ -1,7 +1,8 @@
 //! Address handles: where datagrams go.
 
+use roce_faults::VerbMoment;
 use roce_transport::{Completion, CompletionStatus, PathAttributes, PdHandle};
-use roce_wire::{GRH_LEN, VerbMoment};
+use roce_wire::GRH_LEN;
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use roce_engine::GidEntry;
 use roce_engine::policy::MAX_EXIT_WAIT;
+use roce_faults::VerbMoment;
 use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interface_index, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, PdHandle};
-use roce_wire::{MacAddr, VerbMoment};
+use roce_wire::MacAddr;
 
 use self::opening::open_driver;
 use crate::backend::Backend;

@@ -93,10 +93,10 @@ use std::thread::JoinHandle;
 
 use roce_engine::PathEntry;
 use roce_engine::policy::MAX_FLUSH;
+use roce_faults::VerbMoment;
 use roce_io::MulticastMembership;
 use roce_io::process::Own;
 use roce_transport::PathHandle;
-use roce_wire::VerbMoment;
 
 use self::common::Common;
 use self::counter_publisher::CounterPublisher;

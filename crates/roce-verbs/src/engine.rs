@@ -6,8 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use roce_engine::{CompletionFault, Consumer, KeyHasher, OwnNumbers, Pushed};
+use roce_faults::VerbMoment;
 use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
-use roce_wire::{PathMtu, Qpn, VerbMoment};
+use roce_wire::{PathMtu, Qpn};
 
 use crate::counter_file::{self, SharedCounterFile};
 use crate::events::EventRouter;

@@ -115,6 +115,10 @@ mod trace;
 mod verb_faults;
 mod work_slots;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use address_handle::AddressHandle;
 pub use backend::{Backend, UnknownBackend};
 pub use channel::CompletionChannel;
@@ -147,6 +151,7 @@ pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use verb_faults::InjectedError;
 
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
+pub use roce_faults::{Errno, FaultRule, FaultSentence, VerbRule};
 pub use roce_io::process::{Generation, Own};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, OtherIdentifications,
@@ -164,8 +169,7 @@ pub use roce_transport::{
     SrqAttributes, SrqHandle, SrqInfo, WindowBinding, WrData,
 };
 pub use roce_wire::{
-    Errno, FaultRule, FaultSentence, Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode,
-    PathMtu, Psn, Qpn, RnrTimer, VerbRule,
+    Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,
 };
 
 /// The example of README.md.

@@ -4,8 +4,8 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use roce_engine::{Region, Registration};
+use roce_faults::VerbMoment;
 use roce_transport::{Access, AccessFlags, MemoryFault, Sge};
-use roce_wire::VerbMoment;
 
 use crate::driver::Driver;
 use crate::error::Error;

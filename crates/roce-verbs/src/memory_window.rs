@@ -22,8 +22,8 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use roce_engine::WindowType;
+use roce_faults::VerbMoment;
 use roce_transport::{AccessFlags, WindowBinding};
-use roce_wire::VerbMoment;
 
 use crate::driver::Driver;
 use crate::error::Error;

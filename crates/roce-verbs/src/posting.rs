@@ -1,8 +1,9 @@
 //! Posting to the send queue of a queue pair.
 
 use roce_engine::policy::Posted;
+use roce_faults::VerbMoment;
 use roce_transport::{Destination, InlineData, Instant, PostError, SendWr};
-use roce_wire::{Qpn, VerbMoment};
+use roce_wire::Qpn;
 
 use crate::address_handle::AddressHandle;
 use crate::engine::{Engine, check_post};

@@ -7,12 +7,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_engine::DatagramPaths;
+use roce_faults::VerbMoment;
 use roce_io::MulticastMembership;
 use roce_transport::{
     EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpInfo, QpState, RecvWr,
     Service,
 };
-use roce_wire::{Psn, Qpn, VerbMoment};
+use roce_wire::{Psn, Qpn};
 
 pub use self::builder::QueuePairBuilder;
 use crate::completion_queue::CompletionQueue;

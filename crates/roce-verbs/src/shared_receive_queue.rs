@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use roce_faults::VerbMoment;
 use roce_transport::{
     EventSource, Instant, ModifySrqError, PostError, RecvWr, SrqAttributes, SrqHandle, SrqInfo,
     SrqInit,
 };
-use roce_wire::VerbMoment;
 
 use crate::driver::{Driver, Shard};
 use crate::engine::{Engine, check_post};

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_engine::{CompletionFault, Consumer, Engine};
+use roce_faults::{Errno, FaultEventKind, VerbCounter, VerbFault, VerbMoment, VerbRule};
 use roce_io::{FaultConfig, FaultEvent, FaultLog};
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant};
-use roce_wire::{Errno, FaultEventKind, Qpn, VerbCounter, VerbFault, VerbMoment, VerbRule};
+use roce_wire::Qpn;
 
 use crate::fork::PerProcess;
 
@@ -257,10 +258,10 @@ mod tests {
 
     #[test]
     fn every_status_of_a_sentence_is_one_of_completions() {
-        for status in roce_wire::FaultStatus::all() {
+        for status in roce_faults::FaultStatus::all() {
             let found = status_of(status.code()).expect("the status exists");
             let official = format!("IBV_WC_{}", found.name());
-            assert_eq!(roce_wire::FaultStatus::named(&official), Some(status));
+            assert_eq!(roce_faults::FaultStatus::named(&official), Some(status));
         }
     }
 

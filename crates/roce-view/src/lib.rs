@@ -24,6 +24,10 @@ mod device_files;
 mod hardware;
 mod tree;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use counters::CounterTotals;
 pub use hardware::hardware_folder;
 pub use tree::{Node, Tree};

@@ -1,5 +1,6 @@
 //! A received Ethernet frame: the headers before the first BTH.
 
+mod datagram;
 mod fast_path;
 
 use core::net::IpAddr;

@@ -327,7 +327,7 @@ const BLOCK: usize = 128;
 const ZERO_REGISTER: u32 = u32::MAX;
 
 /// Maximum bytes between UDP header and ICRC in an IPv4 packet.
-const MAX_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
+pub(crate) const MAX_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
 
 /// Length of an ICRC on the wire, in bytes.
 pub const ICRC_LEN: usize = 4;

@@ -1,7 +1,7 @@
 //! The IPv4 identification of a packet whose header was not kept, from its ICRC.
 
-use crate::BTH_LEN;
 use crate::icrc::{ICRC_LEN, IPV4_LEN, IcrcPseudoHeader, UDP_LEN};
+use crate::{BTH_LEN, OuterHeaders};
 
 /// Finds the IPv4 identification with which the ICRC of a packet is right.
 ///
@@ -43,11 +43,24 @@ impl IdentificationSolver {
         udp: &[u8; UDP_LEN],
         segment: &[u8],
     ) -> Option<u16> {
+        self.solve_behind(&IcrcPseudoHeader::ipv4(ip, udp), segment)
+    }
+
+    /// Returns the identification of the packet that a UDP socket received from there as `datagram`: see
+    /// [`Frame::of_datagram`](crate::Frame::of_datagram). `None` if the ICRC fits none, or over IPv6.
+    ///
+    /// Time O(length), no allocation.
+    pub fn solve_datagram(&mut self, outer: &OuterHeaders, datagram: &[u8]) -> Option<u16> {
+        let covered = outer.covered().ok().filter(|_| outer.source.is_ipv4())?;
+        self.solve_behind(&covered, datagram)
+    }
+
+    fn solve_behind(&mut self, headers: &IcrcPseudoHeader, segment: &[u8]) -> Option<u16> {
         if !(BTH_LEN + ICRC_LEN..=MAX_SEGMENT).contains(&segment.len()) {
             return None;
         }
         let (packet, carried) = segment.split_last_chunk::<ICRC_LEN>()?;
-        let with_zero = IcrcPseudoHeader::ipv4(ip, udp).icrc(0, packet);
+        let with_zero = headers.icrc(0, packet);
         let difference = with_zero ^ u32::from_le_bytes(*carried);
         if difference == 0 {
             return Some(0);

@@ -4,6 +4,9 @@
 //! frame. This crate has no clock, no socket and no state. Parsing never panics and never
 //! allocates.
 //!
+//! The feature `std`, which is on by default, lets the CRC use the instructions that the processor has. Without it the
+//! crate needs no operating system.
+//!
 //! In: [`Frame::parse`] reads the outer headers of an Ethernet frame,
 //! [`Frame::packets`] walks the packets in it (one, or a train), and
 //! [`Packet::verify_icrc`] turns a packet into one to act upon.
@@ -53,8 +56,6 @@ mod congestion_mark;
 mod deth;
 mod display;
 mod error;
-mod fault_rule;
-mod fault_sentence;
 mod feth;
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -84,12 +85,14 @@ mod qpn;
 mod reth;
 mod rnr;
 mod seal;
-mod sentence;
 #[cfg(test)]
 mod tests;
 mod v1;
-mod verb_rule;
 mod vlan_tag;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use aeth::{Aeth, Credits, NakCode, Syndrome};
 pub use atomic::{AtomicAckEth, AtomicEth};
@@ -97,11 +100,6 @@ pub use bth::{Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
 pub use congestion_mark::mark_congestion;
 pub use deth::{Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
-pub use fault_rule::{
-    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, PacketSelector, RuleCounter,
-    SeenPacket, Sender,
-};
-pub use fault_sentence::FaultSentence;
 pub use feth::{Feth, FlushExtent};
 pub use frame::{Ecn, Frame, ParseOptions};
 pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
@@ -132,11 +130,7 @@ pub use qpn::Qpn;
 pub use reth::Reth;
 pub use rnr::RnrTimer;
 pub use seal::{Sealer, Sealing, UdpChecksum, seal};
-pub use sentence::{FaultRuleError, Which};
 pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
-pub use verb_rule::{
-    Errno, FaultEventKind, FaultStatus, VerbCounter, VerbFault, VerbMoment, VerbRule, VerbSelector,
-};
 pub use vlan_tag::VlanTag;
 
 /// The UDP destination port of every RoCEv2 packet.

@@ -41,6 +41,13 @@ impl Link {
         Ok((link, rest))
     }
 
+    /// The link of a frame without VLAN tags.
+    pub(crate) fn without_tags(source: MacAddr, destination: MacAddr, is_ipv4: bool) -> Self {
+        let ether_type = if is_ipv4 { IPV4 } else { IPV6 };
+        let vlans = [VlanTag::default(); MAX_VLAN_TAGS];
+        Self { source, destination, vlans, vlan_count: 0, ether_type }
+    }
+
     /// Parses a header without tags; `None` for another EtherType.
     #[inline]
     pub(crate) fn untagged(bytes: &[u8; ETHERNET_LEN], ether_type: u16) -> Option<Self> {

@@ -8,7 +8,7 @@ use etherparse::{
 
 use crate::{
     MacAddr, Qpn, ROCE_V2_PORT, SealError, VlanTag,
-    icrc::{IPV4_LEN, IPV6_LEN, UDP_LEN},
+    icrc::{IPV4_LEN, IPV6_LEN, IcrcPseudoHeader, UDP_LEN},
     link::{self, ETHERNET_LEN, VLAN_LEN},
 };
 
@@ -130,6 +130,19 @@ impl OuterHeaders {
             _ => return Err(SealError::MixedFamilies),
         }
         Ok(template)
+    }
+
+    /// Returns what the ICRC covers of these headers, without lengths and identification.
+    pub(crate) fn covered(&self) -> Result<IcrcPseudoHeader, SealError> {
+        let headers = self.write()?;
+        let (ip, udp) = headers.bytes()[self.ip_offset()..].split_at(headers.ip_len());
+        let udp = udp.first_chunk().ok_or(SealError::MixedFamilies)?;
+        let covered = match (ip.first_chunk(), ip.first_chunk()) {
+            (_, Some(ip)) => IcrcPseudoHeader::ipv6(ip, udp),
+            (Some(ip), None) => IcrcPseudoHeader::ipv4(ip, udp),
+            (None, None) => return Err(SealError::MixedFamilies),
+        };
+        Ok(covered.with_source_port(self.source_port))
     }
 
     fn write_link(&self, ether_type: u16, into: &mut [u8]) {

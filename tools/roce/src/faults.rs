@@ -92,7 +92,7 @@ fn parse_sentence(text: &str) -> Result<FaultSentence, String> {
 /// Parses a time as the sentences have it.
 fn parse_time(text: &str) -> Result<Duration, String> {
     match FaultRule::parse(&format!("delay packet 1 by {text}")) {
-        Ok(FaultRule { action: roce_wire::FaultAction::Delay(time), .. }) => Ok(time),
+        Ok(FaultRule { action: roce_faults::FaultAction::Delay(time), .. }) => Ok(time),
         _ => Err("use a time such as 100us, 5ms or 2s".to_owned()),
     }
 }

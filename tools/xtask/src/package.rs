@@ -45,6 +45,17 @@ impl<'a> Published<'a> {
         all
     }
 
+    /// Returns the example programs of all of them: package and program.
+    pub(crate) fn examples(metadata: &'a Value) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        packages.filter(|package| package["publish"].is_null()).flat_map(|package| {
+            let name = package["name"].as_str().unwrap_or_default();
+            let targets = package["targets"].as_array().into_iter().flatten();
+            let examples = targets.filter(|target| target["kind"][0] == "example");
+            examples.filter_map(move |target| Some((name, target["name"].as_str()?)))
+        })
+    }
+
     fn of(package: &'a Value) -> Option<Self> {
         let manifest = Path::new(package["manifest_path"].as_str()?);
         let mut targets = package["targets"].as_array()?.iter();
@@ -64,6 +75,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_published_crate_says_what_it_cannot_do_and_shows_in_a_program_what_it_can() {
+        let metadata = workspace::metadata().unwrap();
+        let shown: BTreeSet<_> = Published::examples(&metadata).map(|(name, _)| name).collect();
+        for one in Published::all(&metadata) {
+            let readme = workspace::root().join(one.manifest).with_file_name("README.md");
+            let readme = std::fs::read_to_string(readme).unwrap();
+            assert!(readme.contains("\n## Limits\n"), "{}", one.name);
+            assert!(!one.has_library || shown.contains(one.name), "{} has no example", one.name);
+        }
+    }
 
     #[test]
     fn what_a_published_crate_depends_on_is_published() {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rand::Rng;
-use roce_wire::FaultAction;
+use roce_faults::FaultAction;
 
 use super::script::{Admitted, FaultScript, State};
 use super::{FaultConfig, FaultRates};

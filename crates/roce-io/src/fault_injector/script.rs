@@ -6,7 +6,7 @@ use std::{
 };
 
 use rand::{SeedableRng, rngs::StdRng};
-use roce_wire::{
+use roce_faults::{
     FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, RuleCounter, SeenPacket,
     Sender,
 };

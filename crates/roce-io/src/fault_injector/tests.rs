@@ -1,7 +1,8 @@
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use roce_wire::{Bth, FaultRule, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
+use roce_faults::FaultRule;
+use roce_wire::{Bth, Headers, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 use super::*;
 use crate::pcap_writer::tests::{IN, OUT, Shared, read_back};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use roce_wire::FaultSentence;
+use roce_faults::FaultSentence;
 
 use super::{FaultConfig, FaultRates};
 
@@ -123,7 +123,7 @@ fn parse_sentence(text: &str) -> Result<FaultSentence, FaultTextError> {
 
 #[cfg(test)]
 mod tests {
-    use roce_wire::{FaultRule, VerbRule};
+    use roce_faults::{FaultRule, VerbRule};
 
     use super::*;
 

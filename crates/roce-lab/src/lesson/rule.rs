@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_fabric::Impairment;
-use roce_wire::{FaultAction, FaultRule, PacketKind, PacketSelector, Which};
+use roce_faults::{FaultAction, FaultRule, PacketKind, PacketSelector, Which};
 use serde::Deserialize;
 
 use super::Span;

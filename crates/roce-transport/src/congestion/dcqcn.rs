@@ -77,7 +77,7 @@ impl Dcqcn {
         let periods = now.saturating_since(self.alpha_at).as_nanos() / period;
         let weight = f64::from(self.parameters.rp_dce_tcp_g.min(1024)) / 1024.0;
         // After so many periods nothing is left, whatever the weight below 1 is.
-        self.alpha *= weight.powi(periods.min(1 << 20) as i32);
+        self.alpha *= libm::pow(weight, periods.min(1 << 20) as f64);
         let passed = u64::try_from(periods * period).unwrap_or(u64::MAX);
         self.alpha_at += Duration::from_nanos(passed);
     }

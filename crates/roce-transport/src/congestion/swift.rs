@@ -82,9 +82,10 @@ impl Swift {
 
     /// Returns the target of the round trip time with the present window.
     pub fn target(&self) -> Duration {
-        let [small, large] = self.parameters.flow_scaling_windows.map(|it| it.max(1e-6).sqrt());
+        let [small, large] =
+            self.parameters.flow_scaling_windows.map(|it| libm::sqrt(it.max(1e-6)));
         // Falls with the inverse of the window's root: from the largest addition to none.
-        let share = (1.0 / self.window.sqrt() - 1.0 / large) / (1.0 / small - 1.0 / large);
+        let share = (1.0 / libm::sqrt(self.window) - 1.0 / large) / (1.0 / small - 1.0 / large);
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
         self.parameters.base_target + self.parameters.flow_scaling.mul_f64(share)
     }

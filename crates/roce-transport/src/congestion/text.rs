@@ -1,5 +1,6 @@
 //! Congestion control as text.
 
+use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 

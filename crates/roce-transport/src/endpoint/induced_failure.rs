@@ -1,5 +1,8 @@
 //! Failures and events that the driver asks for.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use roce_wire::Qpn;
 
 use super::Endpoint;

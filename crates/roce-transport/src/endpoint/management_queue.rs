@@ -1,7 +1,8 @@
 //! Packets to the general services queue pair, where that is no queue pair of the program.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::net::IpAddr;
 
 use roce_wire::{GSI_Q_KEY, Packet, Verified, opcode};
 

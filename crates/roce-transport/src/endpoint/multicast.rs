@@ -1,6 +1,6 @@
 //! Calls on multicast groups.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use roce_wire::{Qpn, Service};
 

@@ -1,7 +1,8 @@
 //! The queue pairs that are members of multicast groups.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use roce_wire::Qpn;
 
@@ -14,7 +15,7 @@ pub const MAX_GROUP_MEMBERS: usize = 56;
 
 /// The members of each group that has some.
 #[derive(Debug, Default)]
-pub(super) struct MulticastGroups(HashMap<IpAddr, Vec<Qpn>>);
+pub(super) struct MulticastGroups(BTreeMap<IpAddr, Vec<Qpn>>);
 
 impl MulticastGroups {
     /// Makes a queue pair a member. Returns false if it was one before.

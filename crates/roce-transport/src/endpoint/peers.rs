@@ -1,7 +1,8 @@
 //! The peers that queue pairs of a device send to.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use crate::endpoint::timer_queue::TimerQueue;
 use crate::peer_window::{PeerView, PeerWindow, Ticket};
@@ -12,7 +13,7 @@ use crate::{Instant, PeerWindowConfig};
 pub(crate) struct PeerTable {
     entries: Vec<PeerEntry>,
     free: Vec<usize>,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: BTreeMap<IpAddr, usize>,
     timers: TimerQueue,
 }
 

@@ -1,6 +1,6 @@
 //! Queue pair numbers as keys.
 
-use std::hash::Hasher;
+use core::hash::Hasher;
 
 /// Queue pair numbers are given out at random already: spreading them further would be work
 /// for nothing.

@@ -1,5 +1,7 @@
 //! A queue pair of whatever service, as endpoint and scheduler see it.
 
+use alloc::boxed::Box;
+
 use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason};

@@ -1,6 +1,7 @@
 //! Queue pairs that may have something to transmit.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// What may have something to transmit, each at most once, in the order of turns.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! A queue pair of the endpoint.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use roce_wire::Qpn;
 

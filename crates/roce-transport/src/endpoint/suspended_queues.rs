@@ -1,5 +1,7 @@
 //! Queue pairs whose transmit queue is full.
 
+use alloc::vec::Vec;
+
 use crate::endpoint::run_queue::{RunQueue, Runnable};
 use crate::{Instant, TransmitQueue};
 
@@ -31,7 +33,7 @@ impl SuspendedQueues {
             self.queues.resize_with(index + 1, Queue::default);
         }
         let queue = &mut self.queues[index];
-        if !std::mem::replace(&mut queue.is_suspended, true) {
+        if !core::mem::replace(&mut queue.is_suspended, true) {
             queue.since = time;
             self.suspended += 1;
         }
@@ -46,7 +48,7 @@ impl SuspendedQueues {
     /// Ends the suspension and moves the turns that waited to `ready`.
     pub(crate) fn resume(&mut self, queue: TransmitQueue, ready: &mut RunQueue) {
         let Some(queue) = self.queues.get_mut(usize::from(queue.0)) else { return };
-        self.suspended -= usize::from(std::mem::take(&mut queue.is_suspended));
+        self.suspended -= usize::from(core::mem::take(&mut queue.is_suspended));
         while let Some(turn) = queue.waiting.pop() {
             ready.push(turn);
         }

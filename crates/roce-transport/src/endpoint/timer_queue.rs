@@ -1,6 +1,6 @@
 //! The timers of all queue pairs, soonest first.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
 
 use crate::Instant;
 

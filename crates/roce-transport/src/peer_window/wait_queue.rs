@@ -1,6 +1,6 @@
 //! A FIFO of queue pairs that wait for a peer window.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// A FIFO from which any entry can be cancelled in constant time.
 ///

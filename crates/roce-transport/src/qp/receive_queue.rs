@@ -1,6 +1,6 @@
 //! Posted receives.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use crate::{PostError, RecvWr};
 

@@ -1,6 +1,7 @@
 //! The send queue: posted requests that are not complete, and their sequence numbers.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use roce_wire::PathMtu;
 

@@ -1,5 +1,7 @@
 //! Shared receive queues: receives that several queue pairs take from.
 
+use alloc::vec::Vec;
+
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::{
     ApiMisuse, AsyncEvent, MAX_SGE, ModifySrqError, PostError, QpCap, RecvWr, SrqAttributes,

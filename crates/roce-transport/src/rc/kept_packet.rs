@@ -1,5 +1,7 @@
 //! A verified packet that outlives its frame.
 
+use alloc::boxed::Box;
+
 use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Packet, PathMtu, Verified, opcode};
 
 use crate::qp::segmentation::packets_for;

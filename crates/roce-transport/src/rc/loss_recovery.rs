@@ -48,6 +48,7 @@ mod retries;
 mod rtt;
 mod timeouts;
 
+use alloc::boxed::Box;
 use core::ops::Range;
 use core::time::Duration;
 

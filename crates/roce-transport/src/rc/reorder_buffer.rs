@@ -1,8 +1,9 @@
 //! Packets that arrived before a missing one, kept until it arrives.
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::iter;
 use core::net::IpAddr;
-use std::collections::VecDeque;
-use std::iter;
 
 use roce_wire::{GapRun, Packet, PathMtu, Psn, Verified};
 

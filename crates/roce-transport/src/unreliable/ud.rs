@@ -1,6 +1,6 @@
 //! A queue pair of datagrams.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use roce_wire::{Bth, Deth, GRH_LEN, GSI_Q_KEY, Headers, Immediate, Packet, Qpn, Verified, opcode};
 

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use roce_faults::VerbMoment;
 use roce_transport::{ApiMisuse, EventSource, PdHandle, QpCap, QpInit, Service};
-use roce_wire::{Psn, Qpn, VerbMoment};
+use roce_wire::{Psn, Qpn};
 
 use super::QueuePair;
 use crate::completion_queue::CompletionQueue;

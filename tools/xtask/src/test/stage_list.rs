@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce_guest::{Architecture, Image};
 
 use super::selection::{self, Listed};
-use super::{examples, tier};
+use super::{example_programs, examples, no_std, tier};
 use crate::stages::{Beside, Log, Stage, StageResult};
 use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, rules, workspace};
 
@@ -56,8 +56,12 @@ pub(crate) fn all(tests: &OnceLock<Vec<Listed>>) -> Vec<Stage<'_>> {
         stage("tier 1 programs", &[], Others, |log| {
             with_network(|| dropin::stage(log, &["--no-guest"]))
         }),
+        stage("tier 1 example programs", &[PROGRAMS], Others, |log| {
+            with_network(|| example_programs::stage(log))
+        }),
         stage("tier 0 documentation examples", &[], Others, examples::stage),
         stage("documentation", &[], Others, documentation),
+        stage("no-std", &[], Others, no_std::stage),
         stage("cost", &[], Others, cost::stage),
         stage("book", &[], Others, book::stage),
         stage("fuzz", &[], Others, |log| fuzz::stage(log, FUZZING_TIME)),

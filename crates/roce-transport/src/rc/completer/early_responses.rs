@@ -1,6 +1,8 @@
 //! Responses that arrived before a missing one: READ responses and answers to atomics are kept, and
 //! handled when the gap closes.
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use roce_wire::{Packet, Verified};

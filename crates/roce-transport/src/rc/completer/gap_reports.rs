@@ -5,6 +5,8 @@
 //! kept no longer counts as in flight. They go beside ACKs and NAKs, between queue pairs that have
 //! agreed on them when they were connected (`QpAttributes::gap_reports`).
 
+use alloc::vec;
+
 use roce_wire::{GapReport, Psn};
 
 use super::{Completer, IncomingResponse};

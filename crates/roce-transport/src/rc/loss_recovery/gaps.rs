@@ -1,5 +1,6 @@
 //! Sequence numbers that are known to be missing, and when they are repaired.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::Instant;

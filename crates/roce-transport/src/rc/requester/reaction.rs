@@ -1,5 +1,6 @@
 //! The reaction point of a requester.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use roce_wire::PathMtu;

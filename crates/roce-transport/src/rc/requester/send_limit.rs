@@ -1,5 +1,6 @@
 //! What limits the packets that a requester has in flight: its window, and its reaction to congestion.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use roce_wire::PathMtu;

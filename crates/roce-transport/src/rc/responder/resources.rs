@@ -1,6 +1,6 @@
 //! Responder resources: READs and atomics that the peer may repeat.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use roce_wire::{Operation, PathMtu, Psn, Reth};
 

@@ -1,6 +1,6 @@
 //! Responses that wait to be sent, in the order in which the peer must see them.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use roce_wire::{NakCode, Psn, Reth, RnrTimer};
 

@@ -1,6 +1,6 @@
 //! READ requests, atomics, FLUSH and ATOMIC WRITE whose responses are outstanding.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// The sequence numbers of the responses to a READ request or atomic, as it was first sent.
 ///

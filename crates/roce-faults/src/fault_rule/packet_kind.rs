@@ -1,7 +1,7 @@
 //! Kinds of packets that a rule may name.
 
-use crate::KnownOpcode;
-use crate::management::CmAttribute;
+use roce_wire::KnownOpcode;
+use roce_wire::management::CmAttribute;
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

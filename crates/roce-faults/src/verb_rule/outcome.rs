@@ -7,7 +7,7 @@ use super::names::is_called;
 /// Status of a completion that is made to fail.
 ///
 /// ```
-/// let status = roce_wire::FaultStatus::named("IBV_WC_RETRY_EXC_ERR").unwrap();
+/// let status = roce_faults::FaultStatus::named("IBV_WC_RETRY_EXC_ERR").unwrap();
 /// assert_eq!((status.code(), status.to_string().as_str()), (12, "retry-exceeded"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use core::fmt::{self, Display, Formatter};
 /// An error of Linux by its name, as `errno` has it.
 ///
 /// ```
-/// let errno = roce_wire::Errno::named("ENOMEM").unwrap();
+/// let errno = roce_faults::Errno::named("ENOMEM").unwrap();
 /// assert_eq!((errno.code(), errno.to_string().as_str()), (12, "ENOMEM"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

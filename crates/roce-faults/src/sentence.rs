@@ -41,7 +41,7 @@ impl Which {
     /// Returns true if the one with this number, from 1, is meant.
     ///
     /// ```
-    /// use roce_wire::Which;
+    /// use roce_faults::Which;
     /// assert!(Which::Every(3).includes(6) && !Which::Range(4, 5).includes(6));
     /// ```
     pub const fn includes(self, number: u64) -> bool {

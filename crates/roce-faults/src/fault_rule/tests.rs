@@ -2,11 +2,13 @@ use core::time::Duration;
 
 use proptest::option;
 use proptest::prelude::*;
+use roce_wire::management::{CmAttribute, CmDatagram, CmMessage, Dreq, SidrReq};
+use roce_wire::{
+    Bth, Deth, Headers, KnownOpcode, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode,
+};
 
 use super::*;
 use crate::Which;
-use crate::management::{CmAttribute, CmDatagram, CmMessage, Dreq, SidrReq};
-use crate::{Bth, Deth, Headers, KnownOpcode, OuterHeaders, Psn, Qpn, Sealer, UdpChecksum, opcode};
 
 fn kinds() -> impl Strategy<Value = PacketKind> {
     let named = prop::sample::select(vec![
@@ -220,7 +222,7 @@ fn a_counter_counts_what_its_selector_names_and_nothing_else() {
 #[test]
 fn datagrams_of_connection_management_are_told_by_their_message() {
     let to = |qpn: u32, payload: &[u8]| {
-        let deth = Some(Deth { q_key: crate::GSI_Q_KEY, source_qp: Qpn::GSI });
+        let deth = Some(Deth { q_key: roce_wire::GSI_Q_KEY, source_qp: Qpn::GSI });
         let headers = Headers { deth, ..plain(opcode::UD_SEND_ONLY, qpn) };
         PacketFacts::of(&frame_with(1, &headers, payload)).unwrap()
     };

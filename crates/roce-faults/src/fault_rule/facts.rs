@@ -2,9 +2,10 @@
 
 use core::net::IpAddr;
 
+use roce_wire::management::{CmAttribute, MANAGEMENT_DATAGRAM_LEN, ManagementHeader};
+use roce_wire::{Frame, KnownOpcode, Operation, Psn, Qpn, Syndrome};
+
 use super::PacketKind;
-use crate::management::{CmAttribute, MANAGEMENT_DATAGRAM_LEN, ManagementHeader};
-use crate::{Frame, KnownOpcode, Operation, Psn, Qpn, Syndrome};
 
 /// What an Ethernet frame with one RoCEv2 packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

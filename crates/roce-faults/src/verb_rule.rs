@@ -18,7 +18,7 @@ use crate::sentence::Which;
 /// A fault, and the calls or completions that meet it.
 ///
 /// ```
-/// use roce_wire::{VerbFault, VerbMoment, VerbRule};
+/// use roce_faults::{VerbFault, VerbMoment, VerbRule};
 ///
 /// let rule = VerbRule::parse("fail ibv_post_send 3 of queue pair 2 with ENOMEM")?;
 /// assert_eq!(rule.at.moment, VerbMoment::PostSend);
@@ -26,7 +26,7 @@ use crate::sentence::Which;
 /// assert_eq!(rule.to_string(), "fail post-send 3 of queue pair 2 with ENOMEM");
 /// let error = VerbRule::parse("fail post-send 3 with ENOMEN").unwrap_err();
 /// assert_eq!(error.word, "ENOMEN");
-/// # Ok::<(), roce_wire::FaultRuleError<'_>>(())
+/// # Ok::<(), roce_faults::FaultRuleError<'_>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VerbRule {
@@ -77,7 +77,7 @@ impl VerbCounter {
     /// it is one of those that are meant.
     ///
     /// ```
-    /// use roce_wire::{VerbCounter, VerbMoment, VerbRule};
+    /// use roce_faults::{VerbCounter, VerbMoment, VerbRule};
     ///
     /// let rule = VerbRule::parse("fail completion from 2 with retry-exceeded").unwrap();
     /// let mut counter = VerbCounter::new(rule.at);

@@ -86,7 +86,7 @@ impl VerbMoment {
     /// Returns the name of the counter of failures.
     ///
     /// ```
-    /// assert_eq!(roce_wire::VerbMoment::RegMr.counter(), "fault_failed_reg_mr");
+    /// assert_eq!(roce_faults::VerbMoment::RegMr.counter(), "fault_failed_reg_mr");
     /// ```
     pub fn counter(self) -> &'static str {
         self.entry().1

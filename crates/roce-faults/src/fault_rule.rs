@@ -17,7 +17,7 @@ use crate::sentence::Which;
 /// A fault and the packets that meet it.
 ///
 /// ```
-/// use roce_wire::{FaultAction, FaultRule};
+/// use roce_faults::{FaultAction, FaultRule};
 ///
 /// let rule = FaultRule::parse("drop  request 3 of queue pair 2")?;
 /// assert_eq!(rule.action, FaultAction::Drop);
@@ -25,7 +25,7 @@ use crate::sentence::Which;
 /// assert_eq!(rule.to_string(), "drop request 3 of queue pair 2");
 /// let error = FaultRule::parse("drop reqest 3").unwrap_err();
 /// assert_eq!(error.word, "reqest");
-/// # Ok::<(), roce_wire::FaultRuleError<'_>>(())
+/// # Ok::<(), roce_faults::FaultRuleError<'_>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FaultRule {

@@ -13,9 +13,10 @@
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 
+use roce_wire::KnownOpcode;
+use roce_wire::management::CmAttribute;
+
 use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector};
-use crate::KnownOpcode;
-use crate::management::CmAttribute;
 use crate::sentence::{FaultRuleError, Owner, Result, Which, Words, is_name};
 
 impl FaultRule {

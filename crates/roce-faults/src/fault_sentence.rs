@@ -7,12 +7,12 @@ use crate::verb_rule::VerbRule;
 /// A sentence about packets or about verbs.
 ///
 /// ```
-/// use roce_wire::FaultSentence;
+/// use roce_faults::FaultSentence;
 ///
 /// for text in ["drop request 3", "fail reg-mr from 5 with ENOMEM"] {
 ///     assert_eq!(FaultSentence::parse(text)?.to_string(), text);
 /// }
-/// # Ok::<(), roce_wire::FaultRuleError<'_>>(())
+/// # Ok::<(), roce_faults::FaultRuleError<'_>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultSentence {
