@@ -101,7 +101,7 @@ impl Connection {
         ack_request: bool,
     ) -> io::Result<()> {
         let bth = Bth { ack_request, ..Bth::new(opcode, self.responder, self.psn) };
-        let reth = Reth { address: 0x7f00_0000_0000, key: 0x1234, len: (LONG * LONG_LEN) as u32 };
+        let reth = Reth { addr: 0x7f00_0000_0000, rkey: 0x1234, len: (LONG * LONG_LEN) as u32 };
         let is_first = opcode == opcode::RC_WRITE_FIRST;
         let headers = Headers { reth: is_first.then_some(reth), ..Headers::new(bth) };
         capture.packet(&self.there, &headers, payload_len)?;

@@ -17,7 +17,7 @@ fn outer() -> OuterHeaders {
 
 fn headers() -> Headers {
     let (qpn, psn) = (Qpn::new(0x12).expect("24 bits"), Psn::ZERO);
-    let reth = Reth { address: 0x1000, key: 7, len: 4096 };
+    let reth = Reth { addr: 0x1000, rkey: 7, len: 4096 };
     Headers { reth: Some(reth), ..Headers::new(Bth::new(opcode::RC_WRITE_ONLY, qpn, psn)) }
 }
 

@@ -44,7 +44,7 @@ impl Flow {
     }
 
     fn post(&mut self, world: &mut World, number: usize) -> Result<(), Failure> {
-        let to = RemoteAddr { addr: self.target.address, rkey: self.target.key };
+        let to = RemoteAddr { addr: self.target.addr, rkey: self.target.key };
         let data = [self.source.piece(0, Scenario::MESSAGE_BYTES as u32)];
         let work = SendWr::new(number as u64, SendOperation::write(to), data).signaled();
         self.posted[number] = Some(world.now());

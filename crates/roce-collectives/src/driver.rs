@@ -260,7 +260,11 @@ impl Driver {
             Action::Announce { lane: number, id, immediate, length } => {
                 let lane = lane_mut(ring, number)?;
                 let RemoteAddr { addr: address, rkey: key } = output.remote(lane.rail)?;
-                lane.announce(id, immediate, &WindowRecord { address, length, key })?;
+                lane.announce(
+                    id,
+                    immediate,
+                    &WindowRecord { addr: address, len: length, rkey: key },
+                )?;
             }
             Action::Rearm { side, lane: number } => lane_mut(ring, number)?.rearm(side)?,
             Action::Received { side, lane: number, step, piece, bytes } => {
@@ -302,7 +306,7 @@ impl Driver {
                     let record = || {
                         lane.window().unwrap_or_else(|error| {
                             unread = Some(error);
-                            WindowRecord { address: 0, length: 0, key: 0 }
+                            WindowRecord { addr: 0, len: 0, rkey: 0 }
                         })
                     };
                     let (immediate, len) = (immediate_of(done), done.byte_len);

@@ -336,22 +336,22 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         }
     }
     if let Some(reth) = headers.reth {
-        if info.operation == Operation::AtomicWrite && reth.address % 8 != 0 {
-            reasons.say(format!("Memory: {:#x} is not a multiple of 8.", reth.address));
+        if info.operation == Operation::AtomicWrite && reth.addr % 8 != 0 {
+            reasons.say(format!("Memory: {:#x} is not a multiple of 8.", reth.addr));
             return invalid_request(true);
         }
         reasons.say(format!(
             "Memory: {} bytes at {:#x} under key {:#010x}. The capture does not show whether the \
              key allows that; if not, the responder sends NAK remote access error.",
-            reth.len, reth.address, reth.key
+            reth.len, reth.addr, reth.rkey
         ));
     }
     if let Some(atomic) = headers.atomic_eth {
         reasons.say(format!(
             "Memory: 8 bytes at {:#x} under key {:#010x}; {}.",
-            atomic.address,
-            atomic.key,
-            match atomic.address % 8 {
+            atomic.addr,
+            atomic.rkey,
+            match atomic.addr % 8 {
                 0 => "aligned",
                 _ => "not a multiple of 8: the responder sends NAK invalid request",
             }

@@ -157,7 +157,7 @@ impl Flows {
     pub(crate) fn post(&mut self, world: &mut World, place: usize) -> Result<(), PostError> {
         let flow = &mut self.flows[place];
         let (source, target) = (self.regions[flow.plan.hosts[0]], self.regions[flow.plan.hosts[1]]);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         while flow.posted < flow.plan.bytes
             && flow.outstanding < self.max_posted
             && flow.granted != Some(0)

@@ -208,7 +208,7 @@ impl Ring {
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
                             let staging = this.remote_staging[lane as usize][side as usize];
-                            RemoteAddr { addr: staging.address + offset, rkey: staging.key }
+                            RemoteAddr { addr: staging.addr + offset, rkey: staging.key }
                         }
                         Remote::Window { address, key, .. } => {
                             RemoteAddr { addr: address, rkey: key }
@@ -225,9 +225,9 @@ impl Ring {
                 Action::Announce { lane, id, immediate, length } => {
                     let record = this.previous_records[lane as usize];
                     let window =
-                        WindowRecord { address: this.buffer.address, length, key: this.buffer.key };
+                        WindowRecord { addr: this.buffer.addr, len: length, rkey: this.buffer.key };
                     let operation = SendOperation::Write {
-                        remote: RemoteAddr { addr: record.address, rkey: record.key },
+                        remote: RemoteAddr { addr: record.addr, rkey: record.key },
                         immediate: Some(immediate.to_be_bytes()),
                     };
                     let bytes = window.to_bytes();

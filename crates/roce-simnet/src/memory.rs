@@ -338,7 +338,7 @@ mod tests {
         let mut regions = Regions::default();
         let region = regions.register_unkept(100, AccessFlags::REMOTE_WRITE);
         let check = |offset, len, access| {
-            regions.check(BY, region.key, region.address + offset, len, access).map(|_| ())
+            regions.check(BY, region.key, region.addr + offset, len, access).map(|_| ())
         };
         assert_eq!(check(0, 100, Access::RemoteWrite), Ok(()));
         assert_eq!(check(1, 100, Access::RemoteWrite), Err(MemoryFault::OutOfBounds));

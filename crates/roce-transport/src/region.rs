@@ -8,7 +8,7 @@ pub struct Region {
     /// Local and remote key.
     pub key: u32,
     /// Start address.
-    pub address: u64,
+    pub addr: u64,
     /// Length in bytes.
     pub len: u64,
 }
@@ -16,12 +16,12 @@ pub struct Region {
 impl Region {
     /// Returns an SGE of part of the region, without a check of bounds.
     pub const fn piece(self, offset: u64, len: u32) -> Sge {
-        Sge { lkey: self.key, addr: self.address.wrapping_add(offset), len }
+        Sge { lkey: self.key, addr: self.addr.wrapping_add(offset), len }
     }
 
     /// Returns the address at this offset for a READ, a WRITE or an atomic of the peer, without a check of bounds.
     pub const fn remote(self, offset: u64) -> RemoteAddr {
-        RemoteAddr { addr: self.address.wrapping_add(offset), rkey: self.key }
+        RemoteAddr { addr: self.addr.wrapping_add(offset), rkey: self.key }
     }
 }
 

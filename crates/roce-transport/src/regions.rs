@@ -22,7 +22,7 @@ use crate::{
 /// regions.bytes_mut(inbox)[..5].copy_from_slice(b"hello");
 ///
 /// let by = Accessor { pd: PdHandle(1), qpn: Qpn::GSI };
-/// let check = |len, access| regions.check(by, inbox.key, inbox.address, len, access).map(|_| ());
+/// let check = |len, access| regions.check(by, inbox.key, inbox.addr, len, access).map(|_| ());
 /// assert_eq!(check(4096, Access::RemoteWrite), Ok(()));
 /// assert_eq!(check(4097, Access::RemoteWrite), Err(MemoryFault::OutOfBounds));
 /// assert_eq!(check(4096, Access::RemoteRead), Err(MemoryFault::NoPermission));
@@ -77,10 +77,10 @@ impl<S> Regions<S> {
         store: S,
     ) -> Region {
         let address = self.regions.last().map_or(FIRST_ADDRESS, |last| {
-            (last.span.address + last.span.len).next_multiple_of(ALIGNMENT) + ALIGNMENT
+            (last.span.addr + last.span.len).next_multiple_of(ALIGNMENT) + ALIGNMENT
         });
         let key = (self.regions.len() as u32 + 1).wrapping_mul(KEY_STEP);
-        let span = Region { key, address, len };
+        let span = Region { key, addr: address, len };
         self.regions.push(Registered { pd, span, rights: rights.into(), is_alive: true, store });
         span
     }
@@ -154,7 +154,7 @@ impl<S: RegionStore> Memory for Regions<S> {
         if !rights.access.contains(access.required_flags()) {
             return Err(MemoryFault::NoPermission);
         }
-        let offset = address.checked_sub(span.address).ok_or(MemoryFault::OutOfBounds)?;
+        let offset = address.checked_sub(span.addr).ok_or(MemoryFault::OutOfBounds)?;
         if offset.checked_add(len).is_none_or(|end| end > span.len) {
             return Err(MemoryFault::OutOfBounds);
         }
@@ -226,7 +226,7 @@ mod tests {
         let one = regions.register(PD, 10, Rights::ALL);
         let two = regions.register(PD, 10, Rights::ALL);
         let check = |regions: &Regions, key| {
-            regions.check(BY, key, two.address, 10, Access::RemoteRead).map(|_| ())
+            regions.check(BY, key, two.addr, 10, Access::RemoteRead).map(|_| ())
         };
         assert_eq!(check(&regions, two.key), Ok(()));
         assert_eq!(check(&regions, one.key), Err(MemoryFault::OutOfBounds));
@@ -255,7 +255,7 @@ mod tests {
         let mut regions = Regions::default();
         let region = regions.register(PD, 16, Rights::ALL);
         let check = |regions: &Regions, offset| {
-            regions.check(BY, region.key, region.address + offset, 8, Access::RemoteAtomic)
+            regions.check(BY, region.key, region.addr + offset, 8, Access::RemoteAtomic)
         };
         assert_eq!(check(&regions, 4), Err(MemoryFault::Misaligned));
         let grant = check(&regions, 8).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     fn nothing_outside_a_grant_or_of_another_memory_is_touched() {
         let mut regions = Regions::default();
         let region = regions.register(PD, 16, AccessFlags::LOCAL_WRITE);
-        let grant = regions.check(BY, region.key, region.address + 4, 8, Access::LocalWrite);
+        let grant = regions.check(BY, region.key, region.addr + 4, 8, Access::LocalWrite);
         let grant = grant.unwrap();
         for (at, len) in [(0, 9), (8, 1), (u64::MAX, 1)] {
             assert_eq!(regions.write(grant, at, &[1; 9][..len]), Err(MemoryFault::OutOfBounds));

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         source_port: source_port_for(local, remote, 0),
         ..OuterHeaders::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into())
     };
-    let reth = Reth { address: 0x7f00_0000_1000, key: 0x101, len: 5 };
+    let reth = Reth { addr: 0x7f00_0000_1000, rkey: 0x101, len: 5 };
     let bth = Bth::new(opcode::RC_WRITE_ONLY, remote, Psn::wrapping(7));
     let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
 

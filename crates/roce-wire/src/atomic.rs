@@ -6,15 +6,15 @@ use crate::{ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Layer, LenError};
 ///
 /// ```
 /// use roce_wire::AtomicEth;
-/// let add_one = AtomicEth { address: 0x1000, key: 0x11, swap_or_add: 1, compare: 0 };
+/// let add_one = AtomicEth { addr: 0x1000, rkey: 0x11, swap_or_add: 1, compare: 0 };
 /// assert_eq!(AtomicEth::split(&add_one.to_bytes()), Ok((add_one, &[][..])));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
     /// Virtual address of the eight bytes at the responder.
-    pub address: u64,
+    pub addr: u64,
     /// Remote key.
-    pub key: u32,
+    pub rkey: u32,
     /// The new value of a compare-and-swap, or the addend of a fetch-and-add.
     pub swap_or_add: u64,
     /// The expected value of a compare-and-swap; ignored in a fetch-and-add.
@@ -39,14 +39,14 @@ impl AtomicEth {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
-        Self { address: long(0), key: word(8), swap_or_add: long(12), compare: long(20) }
+        Self { addr: long(0), rkey: word(8), swap_or_add: long(12), compare: long(20) }
     }
 
     /// Returns the bytes on the wire.
     pub fn to_bytes(self) -> [u8; ATOMIC_ETH_LEN] {
         let mut bytes = [0; ATOMIC_ETH_LEN];
-        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.rkey.to_be_bytes());
         bytes[12..20].copy_from_slice(&self.swap_or_add.to_be_bytes());
         bytes[20..].copy_from_slice(&self.compare.to_be_bytes());
         bytes
@@ -95,8 +95,8 @@ mod tests {
     fn fields_are_in_the_order_address_key_swap_compare() {
         let bytes: [u8; ATOMIC_ETH_LEN] = core::array::from_fn(|i| i as u8 + 1);
         let atomic = AtomicEth::from_bytes(&bytes);
-        assert_eq!(atomic.address, 0x0102_0304_0506_0708);
-        assert_eq!(atomic.key, 0x090a_0b0c);
+        assert_eq!(atomic.addr, 0x0102_0304_0506_0708);
+        assert_eq!(atomic.rkey, 0x090a_0b0c);
         assert_eq!(atomic.swap_or_add, 0x0d0e_0f10_1112_1314);
         assert_eq!(atomic.compare, 0x1516_1718_191a_1b1c);
     }
@@ -119,7 +119,7 @@ mod tests {
         fn written_headers_are_parsed_unchanged(
             address: u64, key: u32, swap_or_add: u64, compare: u64,
         ) {
-            let atomic = AtomicEth { address, key, swap_or_add, compare };
+            let atomic = AtomicEth { addr: address, rkey: key, swap_or_add, compare };
             let bytes = atomic.to_bytes();
             prop_assert_eq!(AtomicEth::split(&bytes), Ok((atomic, &[][..])));
         }

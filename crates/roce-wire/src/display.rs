@@ -43,10 +43,10 @@ impl fmt::Display for Headers {
             write!(f, " from qp {} q-key {:#010x}", deth.source_qp, deth.q_key)?;
         }
         if let Some(reth) = self.reth {
-            write!(f, " key {:#010x} address {:#x} length {}", reth.key, reth.address, reth.len)?;
+            write!(f, " key {:#010x} address {:#x} length {}", reth.rkey, reth.addr, reth.len)?;
         }
         if let Some(atomic) = self.atomic_eth {
-            write!(f, " key {:#010x} address {:#x}", atomic.key, atomic.address)?;
+            write!(f, " key {:#010x} address {:#x}", atomic.rkey, atomic.addr)?;
             write!(f, " operand {:#x} compare {:#x}", atomic.swap_or_add, atomic.compare)?;
         }
         if let Some(aeth) = self.aeth {

@@ -14,7 +14,7 @@ use crate::{
 /// ```
 /// use roce_wire::{Bth, Headers, Psn, Qpn, Reth, opcode};
 /// let read = Headers {
-///     reth: Some(Reth { address: 0x1000, key: 0x11, len: 4096 }),
+///     reth: Some(Reth { addr: 0x1000, rkey: 0x11, len: 4096 }),
 ///     ..Headers::new(Bth::new(opcode::RC_READ_REQUEST, Qpn::new(0x12).unwrap(), Psn::ZERO))
 /// };
 /// let mut bytes = [0; 28];

@@ -6,15 +6,15 @@ use crate::{Layer, LenError, RETH_LEN};
 ///
 /// ```
 /// use roce_wire::Reth;
-/// let reth = Reth { address: 0x1000, key: 0x11, len: 4096 };
+/// let reth = Reth { addr: 0x1000, rkey: 0x11, len: 4096 };
 /// assert_eq!(Reth::split(&reth.to_bytes()), Ok((reth, &[][..])));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
     /// Virtual address at the responder.
-    pub address: u64,
+    pub addr: u64,
     /// Remote key.
-    pub key: u32,
+    pub rkey: u32,
     /// Bytes of the whole message, not of this packet.
     pub len: u32,
 }
@@ -37,16 +37,16 @@ impl Reth {
     pub const fn from_bytes(bytes: &[u8; RETH_LEN]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3] = *bytes;
         Self {
-            address: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-            key: u32::from_be_bytes([k0, k1, k2, k3]),
+            addr: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            rkey: u32::from_be_bytes([k0, k1, k2, k3]),
             len: u32::from_be_bytes([l0, l1, l2, l3]),
         }
     }
 
     /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; RETH_LEN] {
-        let [a0, a1, a2, a3, a4, a5, a6, a7] = self.address.to_be_bytes();
-        let [k0, k1, k2, k3] = self.key.to_be_bytes();
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = self.addr.to_be_bytes();
+        let [k0, k1, k2, k3] = self.rkey.to_be_bytes();
         let [l0, l1, l2, l3] = self.len.to_be_bytes();
         [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3]
     }
@@ -60,7 +60,7 @@ mod tests {
     //= test wire-reth
     #[test]
     fn fields_stand_in_the_order_address_key_length() {
-        let reth = Reth { address: 0x0102_0304_0506_0708, key: 0x090a_0b0c, len: 0x0d0e_0f10 };
+        let reth = Reth { addr: 0x0102_0304_0506_0708, rkey: 0x090a_0b0c, len: 0x0d0e_0f10 };
         assert_eq!(reth.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
         #[test]
         fn written_headers_are_parsed_unchanged(address: u64, key: u32, len: u32) {
-            let reth = Reth { address, key, len };
+            let reth = Reth { addr: address, rkey: key, len };
             let bytes = reth.to_bytes();
             prop_assert_eq!(Reth::split(&bytes), Ok((reth, &[][..])));
         }

@@ -128,7 +128,8 @@ impl<'a> Attack<'a> {
         let mut headers = Headers::new(Bth::new(opcode, self.qp_number(), psn));
         headers.bth.ack_request = last && self.kind != Kind::ReadResponse;
         let (address, key, len) = (self.address, self.key, self.len() as u32);
-        headers.reth = (self.kind == Kind::Write && first).then_some(Reth { address, key, len });
+        headers.reth =
+            (self.kind == Kind::Write && first).then_some(Reth { addr: address, rkey: key, len });
         let ack = Aeth { syndrome: Syndrome::Ack { credits: Credits::UNLIMITED }, msn: 1 };
         headers.aeth = (self.kind == Kind::ReadResponse && (first || last)).then_some(ack);
         headers

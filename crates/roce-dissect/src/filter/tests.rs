@@ -12,7 +12,7 @@ fn write_only() -> Vec<u8> {
     let mut bth = Bth::new(opcode::RC_WRITE_ONLY, Qpn::new(0x12).unwrap(), Psn::new(7).unwrap());
     bth.ack_request = true;
     let mut headers = Headers::new(bth);
-    headers.reth = Some(Reth { address: 0x7fff_0000, key: 0x1234, len: 4 });
+    headers.reth = Some(Reth { addr: 0x7fff_0000, rkey: 0x1234, len: 4 });
     let len = headers.len() + 4 + 4;
     let mut frame = vec![0; 42 + len];
     frame[42 + headers.len()..][..4].copy_from_slice(b"ping");

@@ -191,13 +191,13 @@ impl<'a> Frames<'a> {
                     0xff => script.number(),
                     code => u32::from(code) << 5,
                 };
-                headers.reth = Some(Reth { address: script.byte().into(), key: 7, len });
+                headers.reth = Some(Reth { addr: script.byte().into(), rkey: 7, len });
             }
             Ext::Feth => headers.feth = Some(Feth::from_bytes(&script.number())),
             Ext::AtomicEth => {
                 let address = script.byte().into();
                 headers.atomic_eth =
-                    Some(AtomicEth { address, key: 7, swap_or_add: 1, compare: 2 });
+                    Some(AtomicEth { addr: address, rkey: 7, swap_or_add: 1, compare: 2 });
             }
             Ext::Aeth => {
                 let syndrome = Syndrome::from_byte(script.byte());

@@ -108,10 +108,10 @@ pub(super) const ALL: &[(&str, FieldKind, PacketValues)] = &[
     }),
     ("pad", Number, |packet, on_value| of_bth(packet, on_value, |bth| decimal(bth.pad_count()))),
     ("atomic.address", Number, |packet, on_value| {
-        of_headers(packet, on_value, |it| it.atomic_eth.map(|it| FieldValue::hex(it.address)));
+        of_headers(packet, on_value, |it| it.atomic_eth.map(|it| FieldValue::hex(it.addr)));
     }),
     ("atomic.key", Number, |packet, on_value| {
-        of_headers(packet, on_value, |it| it.atomic_eth.map(|it| decimal(it.key)));
+        of_headers(packet, on_value, |it| it.atomic_eth.map(|it| decimal(it.rkey)));
     }),
     ("atomic.swap_or_add", Number, |packet, on_value| {
         of_headers(packet, on_value, |it| it.atomic_eth.map(|it| FieldValue::hex(it.swap_or_add)));
@@ -123,10 +123,10 @@ pub(super) const ALL: &[(&str, FieldKind, PacketValues)] = &[
         of_headers(packet, on_value, |it| it.atomic_ack.map(|it| FieldValue::hex(it.original)));
     }),
     ("reth.address", Number, |packet, on_value| {
-        of_headers(packet, on_value, |it| it.reth.map(|it| FieldValue::hex(it.address)));
+        of_headers(packet, on_value, |it| it.reth.map(|it| FieldValue::hex(it.addr)));
     }),
     ("reth.key", Number, |packet, on_value| {
-        of_headers(packet, on_value, |it| it.reth.map(|it| decimal(it.key)));
+        of_headers(packet, on_value, |it| it.reth.map(|it| decimal(it.rkey)));
     }),
     ("reth.length", Number, |packet, on_value| {
         of_headers(packet, on_value, |it| it.reth.map(|it| decimal(it.len)));

@@ -331,7 +331,7 @@ fn an_atomic_write_or_flush_that_a_responder_refuses_is_explained() {
     };
     let address = |address| {
         move |headers: &mut roce_wire::Headers| {
-            headers.reth = headers.reth.map(|reth| roce_wire::Reth { address, ..reth });
+            headers.reth = headers.reth.map(|reth| roce_wire::Reth { addr: address, ..reth });
         }
     };
     assert_eq!(action(&|_| (), b"one word"), Action::Accept);

@@ -132,7 +132,7 @@ pub fn rnr(psn: u32) -> Headers {
 }
 
 pub fn reth(opcode: KnownOpcode, psn: u32, len: u32) -> Headers {
-    let reth = Some(Reth { address: 0x7f12_3456_7000, key: 0x1234, len });
+    let reth = Some(Reth { addr: 0x7f12_3456_7000, rkey: 0x1234, len });
     Headers { reth, ..headers(opcode, psn) }
 }
 
@@ -148,11 +148,11 @@ pub fn full_headers(opcode: KnownOpcode) -> Headers {
     }
     Headers {
         bth,
-        reth: has(Ext::Reth).then_some(Reth { address: 0x7f12_3456_7000, key: 0x1234, len: 5 }),
+        reth: has(Ext::Reth).then_some(Reth { addr: 0x7f12_3456_7000, rkey: 0x1234, len: 5 }),
         feth: has(Ext::Feth).then_some(Feth::new(Feth::GLOBAL, FlushExtent::Range)),
         atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
-            address: 0x7f12_3456_7008,
-            key: 0x1235,
+            addr: 0x7f12_3456_7008,
+            rkey: 0x1235,
             swap_or_add: 0x1111_2222_3333_4444,
             compare: 0x5555_6666_7777_8888,
         }),

@@ -90,12 +90,12 @@ const FIELDS: &[Same] = &[
     ("infiniband.bth.psn", |roce| roce.bth.map(|bth| bth.psn().get().into())),
     ("infiniband.reth.va", |roce| {
         let headers = roce.headers?;
-        headers.reth.map(|reth| reth.address).or(headers.atomic_eth.map(|atomic| atomic.address))
+        headers.reth.map(|reth| reth.addr).or(headers.atomic_eth.map(|atomic| atomic.addr))
     }),
     ("infiniband.reth.r_key", |roce| {
         let headers = roce.headers?;
-        let key = headers.reth.map(|reth| reth.key);
-        key.or(headers.atomic_eth.map(|atomic| atomic.key)).map(u64::from)
+        let key = headers.reth.map(|reth| reth.rkey);
+        key.or(headers.atomic_eth.map(|atomic| atomic.rkey)).map(u64::from)
     }),
     ("infiniband.reth.dmalen", |roce| roce.headers?.reth.map(|reth| reth.len.into())),
     ("infiniband.atomiceth.swapdt", |roce| roce.headers?.atomic_eth.map(|a| a.swap_or_add)),

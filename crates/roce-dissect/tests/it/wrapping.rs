@@ -114,7 +114,7 @@ fn the_layers_cover_the_frame_without_a_gap_and_match_its_bytes() {
             assert_eq!(value("BTH", "destination QP"), Some(headers.bth.dest_qp.to_string()));
             let hex = |value: u64, digits: usize| format!("0x{value:0digits$x}");
             assert_eq!(value("RETH", "length"), headers.reth.map(|reth| reth.len.to_string()));
-            assert_eq!(value("RETH", "address"), headers.reth.map(|reth| hex(reth.address, 16)));
+            assert_eq!(value("RETH", "address"), headers.reth.map(|reth| hex(reth.addr, 16)));
             assert_eq!(
                 value("AtomicETH", "compare"),
                 headers.atomic_eth.map(|atomic| hex(atomic.compare, 16))

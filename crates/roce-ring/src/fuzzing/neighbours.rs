@@ -137,7 +137,7 @@ impl Neighbours {
         if !core::mem::take(&mut state.wants_window) {
             return None;
         }
-        let record = WindowRecord { address: 0x1000, length: self.output_bytes, key: 7 };
+        let record = WindowRecord { addr: 0x1000, len: self.output_bytes, rkey: 7 };
         let immediate = Immediate::Announce(self.tag).to_bits();
         let (side, len) = (Side::Next, WindowRecord::LEN as u32);
         Some((Message { side, lane, immediate, len }, record))

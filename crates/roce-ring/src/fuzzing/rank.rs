@@ -117,9 +117,9 @@ impl<'a> Rank<'a> {
                 let message = self.any_message();
                 self.is_hostile = true;
                 let record = WindowRecord {
-                    address: self.script.number(),
-                    length: self.script.number(),
-                    key: self.script.number(),
+                    addr: self.script.number(),
+                    len: self.script.number(),
+                    rkey: self.script.number(),
                 };
                 self.hand_in(message, record);
             }
@@ -296,8 +296,8 @@ impl<'a> Rank<'a> {
                     Remote::Window { address, key, offset } => {
                         let announced = || state.announced.take().expect("one was announced");
                         let record = *state.window.get_or_insert_with(announced);
-                        assert_eq!((address, key), (record.address + offset, record.key));
-                        assert!(offset + from.len <= record.length, "{from:?} leaves {record:?}");
+                        assert_eq!((address, key), (record.addr + offset, record.rkey));
+                        assert!(offset + from.len <= record.len, "{from:?} leaves {record:?}");
                     }
                 }
                 flow.sent += 1;
@@ -374,4 +374,4 @@ impl<'a> Rank<'a> {
 
 /// In the order of their numbers.
 const SIDES: [Side; 2] = [Side::Previous, Side::Next];
-const NO_RECORD: WindowRecord = WindowRecord { address: 0, length: 0, key: 0 };
+const NO_RECORD: WindowRecord = WindowRecord { addr: 0, len: 0, rkey: 0 };

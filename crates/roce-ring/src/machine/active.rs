@@ -152,8 +152,8 @@ impl ActiveOperation {
                     .map_err(|kind| (Side::Next, send.lane, kind))?;
                 let Some(window) = window else { return Ok(None) };
                 // The window holds the whole result and does not wrap around.
-                let address = window.address + offset;
-                (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.tag))
+                let address = window.addr + offset;
+                (Remote::Window { address, key: window.rkey, offset }, Immediate::Window(self.tag))
             }
         };
         let id = id::join(send.side, send.lane, lane.flow(send.side).post_data());

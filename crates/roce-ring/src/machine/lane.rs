@@ -92,7 +92,7 @@ impl Lane {
             if let Some(kind) = ViolationKind::of_tag(tag, found) {
                 return Err(kind);
             }
-            let WindowRecord { address, length, .. } = record;
+            let WindowRecord { addr: address, len: length, .. } = record;
             if length < output_bytes || address.checked_add(length).is_none() {
                 let (expected, found) = (output_bytes, length);
                 return Err(ViolationKind::WindowTooShort { address, expected, found });

@@ -60,7 +60,7 @@ fn round(ring: &mut [Machine], operation: &Operation) {
                         ring[rank].handle_sent(id).unwrap();
                     }
                     Action::Announce { lane, id, immediate, length } => {
-                        let record = || WindowRecord { address: 0, length, key: 0 };
+                        let record = || WindowRecord { addr: 0, len: length, rkey: 0 };
                         let (there, back) = towards(Side::Previous);
                         ring[there].handle_message(back, lane, immediate, 24, record).unwrap();
                         ring[rank].handle_sent(id).unwrap();

@@ -31,9 +31,9 @@ fn any_message_is_accepted_or_reported_as_a_violation() {
             let lane = random.random_range(0..config.lanes + one_too_many);
             let len = [0, 24, 8, config.slot_bytes, random.random()][random.random_range(0..5)];
             let record = WindowRecord {
-                address: [0, u64::MAX - 1000, random.random()][random.random_range(0..3)],
-                length: [0, 1 << 20, u64::MAX][random.random_range(0..3)],
-                key: 0,
+                addr: [0, u64::MAX - 1000, random.random()][random.random_range(0..3)],
+                len: [0, 1 << 20, u64::MAX][random.random_range(0..3)],
+                rkey: 0,
             };
             match random.random_range(0..6) {
                 0 => {
@@ -166,9 +166,9 @@ fn a_second_window_before_the_first_was_used_is_refused() {
 
 #[test]
 fn a_window_that_cannot_hold_the_result_is_refused() {
-    let short = WindowRecord { length: 2999, ..RECORD };
-    let around = WindowRecord { address: u64::MAX - 2998, ..RECORD };
-    let fits = WindowRecord { address: u64::MAX - 3000, ..RECORD };
+    let short = WindowRecord { len: 2999, ..RECORD };
+    let around = WindowRecord { addr: u64::MAX - 2998, ..RECORD };
+    let fits = WindowRecord { addr: u64::MAX - 3000, ..RECORD };
     for (record, good) in [(short, false), (around, false), (fits, true)] {
         let mut machine = machine();
         machine.start(&gather(), false).unwrap();
@@ -211,7 +211,7 @@ fn a_refused_start_takes_no_operation_number() {
     assert_eq!(machine.start(&sum(1), false), Ok(0));
 }
 
-const RECORD: WindowRecord = WindowRecord { address: 0x1000, length: 3000, key: 1 };
+const RECORD: WindowRecord = WindowRecord { addr: 0x1000, len: 3000, rkey: 1 };
 
 fn machine() -> Machine {
     Machine::new(

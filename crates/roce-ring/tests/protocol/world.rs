@@ -199,7 +199,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
                     self.jobs[rank.begun - 1].operation.buffer_bytes(&geometry).unwrap();
                 assert_eq!(length, output);
                 let record =
-                    WindowRecord { address: address(number), length, key: rank.begun as u32 };
+                    WindowRecord { addr: address(number), len: length, rkey: rank.begun as u32 };
                 (PREVIOUS, lane as usize, Message { id, immediate, kind: Kind::Window(record) })
             }
             Action::Rearm { side, lane } | Action::Received { side, lane, .. } => {

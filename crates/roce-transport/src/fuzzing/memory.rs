@@ -19,7 +19,7 @@ pub(super) struct Guarded {
 
 pub(super) struct Region {
     pub(super) key: u32,
-    pub(super) address: u64,
+    pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) pd: PdHandle,
     pub(super) rights: AccessFlags,
@@ -55,7 +55,7 @@ impl Guarded {
     pub(super) fn add(&mut self, address: u64, len: usize, rights: AccessFlags) -> &mut Region {
         self.regions.push(Region {
             key: self.regions.len() as u32 + 1,
-            address,
+            addr: address,
             len: len as u64,
             pd: self.pd,
             rights,
@@ -110,7 +110,7 @@ impl Memory for Guarded {
         if !region.rights.contains(needs) {
             return Err(MemoryFault::NoPermission);
         }
-        let at = address.checked_sub(region.address).ok_or(MemoryFault::OutOfBounds)?;
+        let at = address.checked_sub(region.addr).ok_or(MemoryFault::OutOfBounds)?;
         match at.checked_add(len) {
             Some(end) if end <= region.len => {
                 Ok(Grant { region: index, at, len, access, call: self.calls })
@@ -144,7 +144,7 @@ impl Memory for Guarded {
             _ => Access::RemoteAtomic,
         };
         assert_eq!((grant.access, grant.len), (wanted, 8), "{grant:?}");
-        let address = self.regions[grant.region].address.wrapping_add(grant.at);
+        let address = self.regions[grant.region].addr.wrapping_add(grant.at);
         assert!(address.is_multiple_of(8), "an atomic at {address:#x}");
         let place = self.place(grant, 0, 8);
         self.changed(grant.access);

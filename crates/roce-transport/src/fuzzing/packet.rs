@@ -114,8 +114,8 @@ fn headers(
             Ext::AtomicEth => {
                 let key = key(script, target.regions);
                 headers.atomic_eth = Some(AtomicEth {
-                    address: address(script, target.regions, key),
-                    key,
+                    addr: address(script, target.regions, key),
+                    rkey: key,
                     swap_or_add: script.byte().into(),
                     compare: script.byte().into(),
                 });
@@ -169,5 +169,5 @@ fn reth(script: &mut Script<'_>, payload_len: usize, target: &Target<'_>) -> Ret
         6 => 0,
         _ => 1 << 31,
     };
-    Reth { address, key, len }
+    Reth { addr: address, rkey: key, len }
 }

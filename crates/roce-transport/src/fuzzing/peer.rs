@@ -482,7 +482,7 @@ impl Side {
 
     fn piece(&self, region: usize, at: usize, len: usize) -> Sge {
         let region = &self.memory.regions[region];
-        Sge { lkey: region.key, addr: region.address + at as u64, len: len as u32 }
+        Sge { lkey: region.key, addr: region.addr + at as u64, len: len as u32 }
     }
 
     fn bring_up(&mut self, connection: usize, link: &Link) {

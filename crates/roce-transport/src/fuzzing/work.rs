@@ -18,11 +18,11 @@ pub(super) fn key(script: &mut Script<'_>, regions: &[Region]) -> u32 {
 pub(super) fn address(script: &mut Script<'_>, regions: &[Region], key: u32) -> u64 {
     let Some(region) = regions.iter().find(|it| it.key == key) else { return script.number() };
     match script.byte() % 8 {
-        0 | 1 => region.address,
-        2 | 3 => region.address.wrapping_add(8 * u64::from(script.byte())),
-        4 => region.address.wrapping_add(script.number::<u16>().into()),
+        0 | 1 => region.addr,
+        2 | 3 => region.addr.wrapping_add(8 * u64::from(script.byte())),
+        4 => region.addr.wrapping_add(script.number::<u16>().into()),
         5 | 6 => {
-            let end = region.address.wrapping_add(region.len);
+            let end = region.addr.wrapping_add(region.len);
             end.wrapping_sub(script.byte().into())
         }
         _ => script.number(),

@@ -240,7 +240,7 @@ impl IncomingMessage {
         //# draws a NAK (remote access error).
         if position.is_first() && whole > 0 {
             memory
-                .check(by, current.reth.key, current.reth.address, whole, Access::RemoteWrite)
+                .check(by, current.reth.rkey, current.reth.addr, whole, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
         }
         // Before a byte is touched: the packet may come again, once a receive is posted.
@@ -251,9 +251,9 @@ impl IncomingMessage {
             return Ok(Placed::NoReceive);
         }
         if !payload.is_empty() {
-            let address = current.reth.address.wrapping_add(current.written);
+            let address = current.reth.addr.wrapping_add(current.written);
             let grant = memory
-                .check(by, current.reth.key, address, payload.len() as u64, Access::RemoteWrite)
+                .check(by, current.reth.rkey, address, payload.len() as u64, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
             memory.write(grant, 0, payload).map_err(RequestFault::RemoteMemory)?;
         }

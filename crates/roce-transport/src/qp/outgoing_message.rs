@@ -169,7 +169,7 @@ fn data_headers(
         }
         SendOperation::Write { remote, immediate } => {
             let RemoteAddr { addr: address, rkey: key } = remote;
-            let reth = Reth { address, key, len: len as u32 }; // at most 2^31
+            let reth = Reth { addr: address, rkey: key, len: len as u32 }; // at most 2^31
             headers.reth = Some(reth).filter(|_| is_first);
             headers.immediate = immediate.map(Immediate).filter(|_| is_last);
         }

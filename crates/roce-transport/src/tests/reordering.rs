@@ -240,7 +240,7 @@ fn a_read_whose_memory_goes_away_during_its_response_ends_in_a_nak() {
 }
 
 fn read(packets_ahead: u32, len: u32) -> Headers {
-    let reth = roce_wire::Reth { address: 0, key: KEY, len };
+    let reth = roce_wire::Reth { addr: 0, rkey: KEY, len };
     Headers { reth: Some(reth), ..request(opcode::RC_READ_REQUEST, packets_ahead) }
 }
 

@@ -57,10 +57,10 @@ fn forged(dice: &mut Dice, to: Qpn, psn: Psn) -> Vec<u8> {
     match dice.next(8) {
         0 => forge::send_only(to, psn, b"EVILEVIL"),
         1 => {
-            let reth = Reth { address: 0, key: 0xdead_beef, len: 8 };
+            let reth = Reth { addr: 0, rkey: 0xdead_beef, len: 8 };
             forge::write_only(to, psn, reth, &[0; 8])
         }
-        2 => forge::read_request(to, psn, Reth { address: 0, key: 0xdead_beef, len: 1 << 20 }),
+        2 => forge::read_request(to, psn, Reth { addr: 0, rkey: 0xdead_beef, len: 1 << 20 }),
         3 => forge::acknowledge(to, psn, syndromes[dice.next(5) as usize]),
         4 => {
             let mut payload = [0; MAX_GAP_REPORT_LEN];
@@ -303,7 +303,7 @@ impl Deadly {
     }
 
     fn packet(self, to: Qpn, psn: Psn) -> Vec<u8> {
-        let reth = Reth { address: 0, key: 0xdead_beef, len: 8 };
+        let reth = Reth { addr: 0, rkey: 0xdead_beef, len: 8 };
         match self {
             Self::WriteKey => forge::write_only(to, psn, reth, &[0; 8]),
             Self::ReadKey => forge::read_request(to, psn, reth),
@@ -365,7 +365,7 @@ fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
             }
             // That is what the window gives away: its turn comes.
             let before = (0..ahead as u32).map(|it| {
-                let reth = Reth { address: 0, key: 0, len: 0 };
+                let reth = Reth { addr: 0, rkey: 0, len: 0 };
                 forge::write_only(end.qpn, first.advanced_by(it), reth, &[])
             });
             let before: Vec<_> = before.collect();

@@ -89,7 +89,7 @@ fn a_read_may_be_repeated_from_the_middle() {
     // What a requester sends that has two packets of four.
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 1);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
-    let reth = Reth { address: exchange.remote.address + 512, key: exchange.remote.key, len: 488 };
+    let reth = Reth { addr: exchange.remote.addr + 512, rkey: exchange.remote.key, len: 488 };
     let psn = first_psn.advanced_by(2);
     let again = replay(&mut world, &forge::read_request(ends[1].qpn, psn, reth));
     let psns: Vec<_> = again.iter().map(|it| it.headers().bth.psn).collect();
@@ -104,14 +104,14 @@ fn a_read_may_be_repeated_from_the_middle() {
 fn a_duplicate_read_of_other_bytes_is_dropped() {
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 3);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
-    let first = Reth { address: exchange.remote.address, key: exchange.remote.key, len: 1000 };
+    let first = Reth { addr: exchange.remote.addr, rkey: exchange.remote.key, len: 1000 };
     let others = [
         Reth { len: 1001, ..first },
         Reth { len: 3000, ..first },
         Reth { len: 0x8000_0000, ..first },
-        Reth { address: first.address + 1, len: 999, ..first },
-        Reth { address: first.address - 1, ..first },
-        Reth { key: first.key ^ 1, ..first },
+        Reth { addr: first.addr + 1, len: 999, ..first },
+        Reth { addr: first.addr - 1, ..first },
+        Reth { rkey: first.rkey ^ 1, ..first },
     ];
     for (i, other) in others.into_iter().enumerate() {
         let again = replay(&mut world, &forge::read_request(ends[1].qpn, first_psn, other));
@@ -158,7 +158,7 @@ fn a_duplicate_is_known_for_half_the_circle() {
     let dest: Qpn = ends[1].qpn;
     for back in [1, 2, 1000, Psn::HALF - 1] {
         let psn = Psn::wrapping(expected.get().wrapping_sub(back));
-        let reth = Reth { address: 0, key: 0, len: 4 };
+        let reth = Reth { addr: 0, rkey: 0, len: 4 };
         let again = replay(&mut world, &forge::write_only(dest, psn, reth, &[1; 4]));
         assert_eq!(again.len(), 1, "{back} back");
         let aeth = again[0].headers().aeth.unwrap();
@@ -166,7 +166,7 @@ fn a_duplicate_is_known_for_half_the_circle() {
     }
     for ahead in [1, 2, 1000, Psn::HALF - 1] {
         let psn = expected.advanced_by(ahead);
-        let reth = Reth { address: 0, key: 0, len: 4 };
+        let reth = Reth { addr: 0, rkey: 0, len: 4 };
         let again = replay(&mut world, &forge::write_only(dest, psn, reth, &[1; 4]));
         for answer in again {
             let headers = answer.headers();

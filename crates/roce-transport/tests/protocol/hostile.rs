@@ -150,7 +150,7 @@ fn lying_lengths(dest: Qpn, region: Region) -> Vec<Vec<u8>> {
     let mtu = PathMtu::B256.bytes();
     let psn = expected();
     let write = |code, len: usize, carried: usize| {
-        let reth = Reth { address: region.address, key: region.key, len: len as u32 };
+        let reth = Reth { addr: region.addr, rkey: region.key, len: len as u32 };
         forge::with_reth(code, dest, psn, reth, &vec![9; carried])
     };
     let send =
@@ -195,7 +195,7 @@ fn a_length_that_disagrees_with_path_mtu_or_reth_is_an_invalid_request() {
 fn a_request_for_more_than_2_to_the_31_bytes_is_an_invalid_request() {
     for code in [opcode::RC_READ_REQUEST, opcode::RC_WRITE_FIRST] {
         let (mut world, ends, region) = victim();
-        let reth = Reth { address: region.address, key: region.key, len: (1 << 31) + 1 };
+        let reth = Reth { addr: region.addr, rkey: region.key, len: (1 << 31) + 1 };
         let carried = if code == opcode::RC_WRITE_FIRST { PathMtu::B256.bytes() } else { 0 };
         let packet = forge::with_reth(code, ends[1].qpn, expected(), reth, &vec![9; carried]);
         refused(&mut world, ends[1], &packet, NakCode::InvalidRequest);
@@ -218,7 +218,7 @@ fn a_message_longer_or_shorter_than_its_reth_is_an_invalid_request() {
     ];
     for (len, packets) in cases {
         let (mut world, ends, region) = victim();
-        let reth = Reth { address: region.address, key: region.key, len: len as u32 };
+        let reth = Reth { addr: region.addr, rkey: region.key, len: len as u32 };
         let first =
             forge::with_reth(opcode::RC_WRITE_FIRST, ends[1].qpn, expected(), reth, &vec![9; mtu]);
         world.forge(0, 1, &first);
@@ -271,14 +271,10 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
         let info = opcode.info();
         let mut headers = forge::headers(opcode, dest, psn);
         let long = if info.position.opens() { 2 * mtu } else { 8 };
-        let span = (region.address, region.key);
-        headers.reth =
-            headers.reth.map(|_| Reth { address: span.0, key: span.1, len: long as u32 });
-        headers.atomic_eth = headers.atomic_eth.map(|it| roce_wire::AtomicEth {
-            address: span.0,
-            key: span.1,
-            ..it
-        });
+        let span = (region.addr, region.key);
+        headers.reth = headers.reth.map(|_| Reth { addr: span.0, rkey: span.1, len: long as u32 });
+        headers.atomic_eth =
+            headers.atomic_eth.map(|it| roce_wire::AtomicEth { addr: span.0, rkey: span.1, ..it });
         headers.invalidate = headers.invalidate.map(|_| InvalidateKey(region.key));
         let carried = match info.operation {
             Operation::Send | Operation::Write if info.position.opens() => mtu,

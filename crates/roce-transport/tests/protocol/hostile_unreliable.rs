@@ -65,7 +65,7 @@ fn sound_packets(
         .map(|code| {
             let mut headers = forge::headers(code, end.qpn, first_psn());
             let len = if code.info().position.is_last() { 8 } else { 256 };
-            let reth = Reth { address: region.address, key: region.key, len: 8 };
+            let reth = Reth { addr: region.addr, rkey: region.key, len: 8 };
             let whole =
                 if code.info().position.is_last() { reth } else { Reth { len: 300, ..reth } };
             headers.reth = headers.reth.map(|_| whole);
@@ -128,11 +128,8 @@ fn message(
     std::array::from_fn(|index| {
         let psn = psn.advanced_by(index as u32);
         let mut headers = forge::headers(codes[index], end.qpn, psn);
-        let reth = Reth {
-            address: region.address,
-            key: region.key,
-            len: lens.iter().sum::<usize>() as u32,
-        };
+        let reth =
+            Reth { addr: region.addr, rkey: region.key, len: lens.iter().sum::<usize>() as u32 };
         headers.reth = headers.reth.map(|_| reth);
         forge::packet(&headers, &vec![9; lens[index]])
     })
@@ -215,9 +212,8 @@ fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
         psn = psn.advanced_by(1);
         world.forge(0, 1, &forge::packet(&headers, &vec![3; len]));
     };
-    let reth = |region: roce_simnet::Region, len| {
-        Some(Reth { address: region.address, key: region.key, len })
-    };
+    let reth =
+        |region: roce_simnet::Region, len| Some(Reth { addr: region.addr, rkey: region.key, len });
     let written = world.nodes[1].memory.bytes_written();
     for (code, reth, len) in [
         (opcode::UC_WRITE_ONLY, reth(region, 9), 8),

@@ -79,7 +79,7 @@ fn packets_that_a_gap_held_back_are_acknowledged_at_once_though_none_requests_it
     let packet = |ahead: u32| {
         let code = if ahead == 0 { opcode::RC_WRITE_FIRST } else { opcode::RC_WRITE_MIDDLE };
         let mut headers = forge::headers(code, ends[1].qpn, expected().advanced_by(ahead));
-        let reth = Reth { address: region.address, key: region.key, len: 1024 };
+        let reth = Reth { addr: region.addr, rkey: region.key, len: 1024 };
         headers.reth = headers.reth.map(|_| reth);
         forge::packet(&headers, &[7; 256])
     };

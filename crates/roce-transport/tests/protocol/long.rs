@@ -20,12 +20,12 @@ fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
 }
 
 fn whole(region: Region) -> Sge {
-    Sge { lkey: region.key, addr: region.address, len: region.len as u32 }
+    Sge { lkey: region.key, addr: region.addr, len: region.len as u32 }
 }
 
 fn carry(kind: Kind, len: u64) {
     let (mut world, ends, local, remote) = world(PathMtu::B4096, len);
-    let there = RemoteAddr { addr: remote.address, rkey: remote.key };
+    let there = RemoteAddr { addr: remote.addr, rkey: remote.key };
     let operation = match kind {
         Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
         Kind::Write => SendOperation::Write { remote: there, immediate: None },
@@ -65,7 +65,7 @@ fn the_longest_read_arrives() {
 fn one_byte_more_is_refused_and_no_less_whatever_the_operation_and_the_path_mtu() {
     for path_mtu in PathMtu::ALL {
         let (mut world, ends, local, remote) = world(path_mtu, MAX_POSTED_LEN + 1);
-        let there = RemoteAddr { addr: remote.address, rkey: remote.key };
+        let there = RemoteAddr { addr: remote.addr, rkey: remote.key };
         for operation in [
             SendOperation::Send { immediate: None, invalidate: None },
             SendOperation::Write { remote: there, immediate: None },

@@ -94,7 +94,7 @@ fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
     // Its first packet is answered; meanwhile it is asked something itself.
     let [mine, its] = OPTIONS.first_psn.map(|raw| Psn::new(raw).unwrap());
     let answer = forge::acknowledge(crowd[0].from.qpn, mine, forge::ACK);
-    let reth = Reth { address: 0, key: 0, len: 0 };
+    let reth = Reth { addr: 0, rkey: 0, len: 0 };
     let question = forge::write_only(crowd[0].from.qpn, its, reth, &[]);
     world.forge_batch(1, 0, &[answer, question]);
     assert_eq!(requests(&world), [first; 2], "{}", world.report());

@@ -172,7 +172,7 @@ const FORGED_MARKS: [ForgedMark; 2] = [
                 opcode::RC_WRITE_ONLY,
                 ends[1].qpn,
                 psn,
-                Reth { address: 0, key: 0, len: 0 },
+                Reth { addr: 0, rkey: 0, len: 0 },
                 &[],
             )
         },

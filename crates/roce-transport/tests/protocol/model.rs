@@ -137,7 +137,7 @@ impl Direction {
         if !changes {
             model.looking.push(there.clone());
         }
-        let span = RemoteAddr { addr: self.remote.address + remote as u64, rkey: self.remote.key };
+        let span = RemoteAddr { addr: self.remote.addr + remote as u64, rkey: self.remote.key };
         let tell = |immediate: bool| immediate.then(|| (id as u32 ^ 0x5a5a_0000).to_be_bytes());
         let mut original = [0; 8];
         if atomic {

@@ -23,13 +23,13 @@ fn slow_world() -> World {
 
 fn read(remote: Region, local: Region) -> SendWr {
     let gather = SgList::from(sge(local, 0, local.len as usize));
-    let remote = RemoteAddr { addr: remote.address, rkey: remote.key };
+    let remote = RemoteAddr { addr: remote.addr, rkey: remote.key };
     SendWr { data: WrData::Sges(gather), ..work(SendOperation::Read { remote }) }
 }
 
 fn write(remote: Region, local: Region) -> SendWr {
     let gather = SgList::from(sge(local, 0, local.len as usize));
-    let remote = RemoteAddr { addr: remote.address, rkey: remote.key };
+    let remote = RemoteAddr { addr: remote.addr, rkey: remote.key };
     SendWr { data: WrData::Sges(gather), ..work(SendOperation::Write { remote, immediate: None }) }
 }
 

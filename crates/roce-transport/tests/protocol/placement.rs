@@ -28,7 +28,7 @@ fn first_psn() -> Psn {
 }
 
 fn flush(region: Region, len: u32, placement: u8, extent: FlushExtent) -> SendWr {
-    let remote = RemoteAddr { addr: region.address, rkey: region.key };
+    let remote = RemoteAddr { addr: region.addr, rkey: region.key };
     work(SendOperation::Flush { remote, len, placement, extent })
 }
 
@@ -74,7 +74,7 @@ fn a_flush_needs_the_right_of_each_placement_of_queue_pair_and_region() {
 fn a_flush_of_a_region_names_no_bytes_and_one_of_a_range_stays_inside() {
     let status = |extent, address: u64, len| {
         let (mut world, ends, target) = world_with(Rights::ALL, AccessFlags::ALL);
-        let target = Region { address: target.address.wrapping_add(address), ..target };
+        let target = Region { addr: target.addr.wrapping_add(address), ..target };
         status_of(&mut world, ends[0], flush(target, len, Feth::GLOBAL, extent))
     };
     let (range, region) = (FlushExtent::Range, FlushExtent::Region);
@@ -96,7 +96,7 @@ fn a_flush_of_a_region_names_no_bytes_and_one_of_a_range_stays_inside() {
 fn a_reserved_selectivity_level_is_an_invalid_request() {
     let (mut world, ends, target) = world_with(Rights::ALL, AccessFlags::ALL);
     let mut headers = forge::headers(opcode::RC_FLUSH, ends[1].qpn, first_psn());
-    headers.reth = Some(Reth { address: target.address, key: target.key, len: 8 });
+    headers.reth = Some(Reth { addr: target.addr, rkey: target.key, len: 8 });
     headers.feth = Some(Feth::from_bytes(&[0, 0, 0, 0x21]));
     let refusal = answers(&mut world, &forge::packet(&headers, &[]))[0].headers();
     assert_eq!(refusal.aeth.unwrap().syndrome, forge::nak(NakCode::InvalidRequest));
@@ -112,7 +112,7 @@ fn an_atomic_write_of_another_length_or_alignment_is_an_invalid_request_and_stor
     for (offset, len, payload) in cases {
         let (mut world, ends, target) = world_with(Rights::ALL, AccessFlags::ALL);
         let before = world.nodes[1].memory.bytes(target).to_vec();
-        let reth = Reth { address: target.address + offset, key: target.key, len };
+        let reth = Reth { addr: target.addr + offset, rkey: target.key, len };
         let (qpn, code) = (ends[1].qpn, opcode::RC_ATOMIC_WRITE);
         let packet = forge::with_reth(code, qpn, first_psn(), reth, &vec![7; payload]);
         let refusal = answers(&mut world, &packet)[0].headers();
@@ -219,7 +219,7 @@ fn a_peer_may_have_more_flushes_on_their_way_than_reads_were_agreed_upon() {
             .map(|i| {
                 let psn = first_psn().advanced_by(i);
                 let mut headers = forge::headers(opcode::RC_FLUSH, ends[1].qpn, psn);
-                headers.reth = Some(Reth { address: region.address, key: region.key, len: 8 });
+                headers.reth = Some(Reth { addr: region.addr, rkey: region.key, len: 8 });
                 headers.feth = Some(Feth::new(Feth::GLOBAL, FlushExtent::Range));
                 forge::packet(&headers, &[])
             })
@@ -239,7 +239,7 @@ fn flushes_without_end_in_one_batch_are_refused_and_not_kept() {
         .map(|i| {
             let psn = first_psn().advanced_by(i);
             let mut headers = forge::headers(opcode::RC_FLUSH, ends[1].qpn, psn);
-            headers.reth = Some(Reth { address: region.address, key: region.key, len: 8 });
+            headers.reth = Some(Reth { addr: region.addr, rkey: region.key, len: 8 });
             forge::packet(&headers, &[])
         })
         .collect();

@@ -35,7 +35,7 @@ const LEN: u64 = 800;
 
 /// One request of `kind` for `len` bytes at `remote`.
 fn request(kind: Kind, remote: RemoteAddr, local: Region, len: u64) -> SendWr {
-    let there = Region { key: remote.rkey, address: remote.addr, len };
+    let there = Region { key: remote.rkey, addr: remote.addr, len };
     exchange::request(kind, there, sge(local, 0, len as usize))
 }
 
@@ -54,7 +54,7 @@ fn refused(
     ends[1].post_recv(world, 88, &[]);
     ends[0].post_send(world, SendWr { wr_id: 5, ..bad });
     let local = world.nodes[0].memory.register_filled(PD, 8, Rights::ALL, 0);
-    let behind = RemoteAddr { addr: target.address, rkey: target.key };
+    let behind = RemoteAddr { addr: target.addr, rkey: target.key };
     ends[0].post_send(world, SendWr { wr_id: 6, ..request(Kind::Write, behind, local, 8) });
     world.settle();
     let outcomes = [(5, status), (6, CompletionStatus::WorkRequestFlushed)];
@@ -97,7 +97,7 @@ fn an_unknown_key_is_refused() {
     for kind in REMOTE {
         for flip in [1, 0x100, 0x8000_0000] {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-            let remote = RemoteAddr { addr: target.address, rkey: target.key ^ flip };
+            let remote = RemoteAddr { addr: target.addr, rkey: target.key ^ flip };
             let bad = request(kind, remote, local, access_len(kind));
             refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
         }
@@ -112,10 +112,10 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
         let step = if is_of_word(kind) { 8 } else { 1 }; // an atomic stays aligned
         let outside = |target: Region| {
             [
-                target.address - step,
-                target.address + LEN - len + step,
-                target.address + LEN,
-                target.address + (1 << 40),
+                target.addr - step,
+                target.addr + LEN - len + step,
+                target.addr + LEN,
+                target.addr + (1 << 40),
                 0,
                 u64::MAX - 7,
                 (u64::MAX - len + 1) & !7,
@@ -136,7 +136,7 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
 fn a_right_that_the_region_does_not_give_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(all_but(right_of(kind)), PD);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -147,7 +147,7 @@ fn a_right_that_the_region_does_not_give_is_refused() {
 fn a_region_of_another_protection_domain_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PdHandle(2));
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -159,7 +159,7 @@ fn a_region_that_is_no_longer_registered_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.nodes[1].memory.deregister(target);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -176,7 +176,7 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
         let target = world.nodes[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
         let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
     }
@@ -189,7 +189,7 @@ fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
     for kind in [Kind::CompareSwap, Kind::FetchAdd, Kind::AtomicWrite] {
         for off in 1..8 {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-            let remote = RemoteAddr { addr: target.address + off, rkey: target.key };
+            let remote = RemoteAddr { addr: target.addr + off, rkey: target.key };
             let bad = request(kind, remote, local, 8);
             refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
         }
@@ -228,7 +228,7 @@ fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
     for kind in [Kind::Send, Kind::Write] {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.nodes[0].keep_sent = true;
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let stranger = Region { key: local.key ^ 1, ..local };
         ends[0].post_send(&mut world, request(kind, remote, stranger, 100));
         world.settle();
@@ -246,7 +246,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         world.nodes[0].keep_sent = true;
         let rights = all_but(AccessFlags::LOCAL_WRITE);
         let local = world.nodes[0].memory.register_filled(PD, 4096, rights, 60);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);

@@ -95,14 +95,14 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
             let (address, key) = match piece.region {
                 index @ 0..2 => {
                     let region = regions[to][usize::from(index)];
-                    (region.address.wrapping_add(piece.offset), region.key)
+                    (region.addr.wrapping_add(piece.offset), region.key)
                 }
                 _ => (piece.offset, piece.word as u32),
             };
-            headers.reth = headers.reth.map(|_| Reth { address, key, len: piece.len });
+            headers.reth = headers.reth.map(|_| Reth { addr: address, rkey: key, len: piece.len });
             headers.atomic_eth = headers.atomic_eth.map(|_| AtomicEth {
-                address,
-                key,
+                addr: address,
+                rkey: key,
                 swap_or_add: piece.word,
                 compare: piece.word >> 1,
             });

@@ -169,7 +169,7 @@ fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet(
         let reth = again.reth.unwrap();
         let first = again.bth.psn.distance_from(psn(0)) as usize;
         assert!(first <= 3, "nothing that came is skipped: {again:?}");
-        assert_eq!(reth.address, exchange.remote.address + 256 * first as u64);
+        assert_eq!(reth.addr, exchange.remote.addr + 256 * first as u64);
         assert_eq!(reth.len as usize, len - 256 * first);
         respond(&mut world, restart, first);
         for index in first + 1..6 {

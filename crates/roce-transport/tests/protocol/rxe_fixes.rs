@@ -34,7 +34,7 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
             world.nodes[1].keep_sent = true;
             let ends = connect(&mut world, [0, 1], Options::default());
             let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
-            let reth = Reth { address: u64::MAX - below + 1, key: region.key, len };
+            let reth = Reth { addr: u64::MAX - below + 1, rkey: region.key, len };
             world.forge(0, 1, &forge::read_request(ends[1].qpn, first_psn(), reth));
             let answer = world.nodes[1].sent[0].headers().aeth.unwrap().syndrome;
             assert_eq!(answer, Syndrome::Nak(NakCode::RemoteAccess), "{len} at -{below}");
@@ -65,7 +65,7 @@ fn the_depth_of_a_responder_changes_while_its_answers_are_kept() {
         ends[1].modify(&mut world, &asked).expect("a queue pair that is drained takes it");
         ends[1].move_to(&mut world, QpState::ReadyToSend);
         // READs that were answered come again, with what was kept of them gone or not.
-        let reth = Reth { address: region.address, key: region.key, len: 64 };
+        let reth = Reth { addr: region.addr, rkey: region.key, len: 64 };
         for psn in 0..3 {
             let psn = first_psn().advanced_by(psn);
             world.forge(0, 1, &forge::read_request(ends[1].qpn, psn, reth));
@@ -85,7 +85,7 @@ fn an_opcode_means_nothing_until_the_icrc_is_right() {
     let ends = connect(&mut world, [0, 1], Options::default());
     let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     let before = world.nodes[1].memory.bytes(region).to_vec();
-    let reth = Reth { address: region.address, key: region.key, len: 32 };
+    let reth = Reth { addr: region.addr, rkey: region.key, len: 32 };
     let write = forge::with_reth(opcode::RC_WRITE_ONLY, ends[1].qpn, first_psn(), reth, &[7; 32]);
     let whole = seal_one(&world.outer(0, 1), 1, &write);
     let at = whole.len() - 4 - write.len();

@@ -101,11 +101,11 @@ pub(super) fn headers_of(opcode: KnownOpcode) -> Headers {
             ack_request: opcode.info().is_request(),
             ..Bth::new(opcode, qpn, Psn::new(0x12_3456).unwrap())
         },
-        reth: has(Ext::Reth).then_some(Reth { address: 0x7f00_1234_5678, key: 0x1122, len: 5 }),
+        reth: has(Ext::Reth).then_some(Reth { addr: 0x7f00_1234_5678, rkey: 0x1122, len: 5 }),
         feth: has(Ext::Feth).then_some(Feth::new(Feth::GLOBAL, FlushExtent::Range)),
         atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
-            address: 0x7f00_1234_5678,
-            key: 0x1122,
+            addr: 0x7f00_1234_5678,
+            rkey: 0x1122,
             swap_or_add: 7,
             compare: 6,
         }),
@@ -140,11 +140,11 @@ pub(super) fn any_headers() -> impl Strategy<Value = Headers> {
             let has = |ext| bth.opcode.info().has(ext);
             Headers {
                 bth,
-                reth: has(Ext::Reth).then_some(Reth { address, key, len }),
+                reth: has(Ext::Reth).then_some(Reth { addr: address, rkey: key, len }),
                 feth: has(Ext::Feth).then_some(Feth::from_bytes(&word.to_be_bytes())),
                 atomic_eth: has(Ext::AtomicEth).then_some(AtomicEth {
-                    address,
-                    key,
+                    addr: address,
+                    rkey: key,
                     swap_or_add: first,
                     compare: second,
                 }),

@@ -167,13 +167,13 @@ fn put_roce(object: &mut Object, packet: &Packet<'_>, roce: &Roce<'_>) {
 
 fn put_extensions(object: &mut Object, headers: &Headers) {
     if let Some(reth) = headers.reth {
-        let value = json!({ "address": hex(reth.address), "key": reth.key, "length": reth.len });
+        let value = json!({ "address": hex(reth.addr), "key": reth.rkey, "length": reth.len });
         put(object, "reth", value);
     }
     if let Some(atomic) = headers.atomic_eth {
         let value = json!({
-            "address": hex(atomic.address),
-            "key": atomic.key,
+            "address": hex(atomic.addr),
+            "key": atomic.rkey,
             "swap_or_add": hex(atomic.swap_or_add),
             "compare": hex(atomic.compare),
         });

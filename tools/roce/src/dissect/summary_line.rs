@@ -217,7 +217,7 @@ fn put_extension(text: &mut Vec<u8>, headers: &Headers, ext: Ext) {
     match ext {
         Ext::Reth => {
             if let Some(reth) = headers.reth {
-                put_key(text, reth.key, reth.address);
+                put_key(text, reth.rkey, reth.addr);
                 text.extend_from_slice(b" length ");
                 put_decimal(text, reth.len.into());
             }
@@ -229,7 +229,7 @@ fn put_extension(text: &mut Vec<u8>, headers: &Headers, ext: Ext) {
         }
         Ext::AtomicEth => {
             if let Some(atomic) = headers.atomic_eth {
-                put_key(text, atomic.key, atomic.address);
+                put_key(text, atomic.rkey, atomic.addr);
                 text.extend_from_slice(b" operand 0x");
                 put_hex_short(text, atomic.swap_or_add);
                 text.extend_from_slice(b" compare 0x");

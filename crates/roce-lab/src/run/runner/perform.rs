@@ -128,7 +128,7 @@ impl Runner {
 
     fn remote(&self, name: &str, offset: u64, key: Option<u32>) -> Result<RemoteAddr, LessonError> {
         let (_, region) = self.region(name)?;
-        let address = region.address.wrapping_add(offset);
+        let address = region.addr.wrapping_add(offset);
         Ok(RemoteAddr { addr: address, rkey: key.unwrap_or(region.key) })
     }
 

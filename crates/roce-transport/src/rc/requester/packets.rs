@@ -159,8 +159,8 @@ impl<M: Memory> RequestWriter<'_, M> {
         let len = (entry.len - offset).min((span.end - span.start) * mtu.bytes() as u64);
         let mut bth = Bth::new(opcode::RC_READ_REQUEST, qp.params.dest_qpn, send.psn(span.start));
         let reth = Reth {
-            address: remote.addr.wrapping_add(offset),
-            key: remote.rkey,
+            addr: remote.addr.wrapping_add(offset),
+            rkey: remote.rkey,
             len: len as u32, // at most 2^31
         };
         if train.room_for(opcode::RC_READ_REQUEST.headers_len(), 0).is_none() {
@@ -256,9 +256,9 @@ impl<M: Memory> RequestWriter<'_, M> {
 fn single_request_headers(bth: Bth, operation: &SendOperation) -> Headers {
     let atomic = |remote: RemoteAddr, swap_or_add, compare| {
         let RemoteAddr { addr: address, rkey: key } = remote;
-        Some(AtomicEth { address, key, swap_or_add, compare })
+        Some(AtomicEth { addr: address, rkey: key, swap_or_add, compare })
     };
-    let reth = |remote: RemoteAddr, len| Some(Reth { address: remote.addr, key: remote.rkey, len });
+    let reth = |remote: RemoteAddr, len| Some(Reth { addr: remote.addr, rkey: remote.rkey, len });
     let headers = Headers::new(bth);
     match *operation {
         SendOperation::CompareSwap { remote, compare, swap } => {

@@ -72,7 +72,7 @@ impl Requester {
             }
             SendOperation::Write { remote, immediate } => {
                 let len = entry.len as u32; // at most a packet
-                (Some(Reth { address: remote.addr, key: remote.rkey, len }), immediate)
+                (Some(Reth { addr: remote.addr, rkey: remote.rkey, len }), immediate)
             }
             _ => return None,
         };

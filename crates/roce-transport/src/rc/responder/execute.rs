@@ -35,7 +35,7 @@ pub(super) fn check_read(
     if len > 0 {
         memory
             //= also rc-remote-key
-            .check(qp.accessor(), reth.key, reth.address, len, Access::RemoteRead)
+            .check(qp.accessor(), reth.rkey, reth.addr, len, Access::RemoteRead)
             .map_err(RequestFault::RemoteMemory)?;
     }
     Ok(packets)
@@ -53,10 +53,10 @@ pub(super) fn check_atomic<M: Memory>(
     }
     //= rule rc-atomic-aligned: InfiniBand, clause not known; rxe_resp.c: atomic_reply
     //# An atomic on an address that is no multiple of 8 is an invalid request.
-    if !atomic.address.is_multiple_of(8) {
+    if !atomic.addr.is_multiple_of(8) {
         return Err(RequestFault::Misaligned);
     }
-    memory.check(qp.accessor(), atomic.key, atomic.address, 8, Access::RemoteAtomic).map_err(
+    memory.check(qp.accessor(), atomic.rkey, atomic.addr, 8, Access::RemoteAtomic).map_err(
         |fault| match fault {
             // The key does give the right to the bytes, so it is no fault of access.
             MemoryFault::Misaligned => RequestFault::Misaligned,
@@ -85,15 +85,15 @@ pub(super) fn check_atomic_write<M: Memory>(
     }
     //= rule rc-atomic-write-aligned: rxe_mr.c: rxe_mr_do_atomic_write
     //# An ATOMIC WRITE to an address that is no multiple of 8 is an invalid request.
-    if !reth.address.is_multiple_of(8) {
+    if !reth.addr.is_multiple_of(8) {
         return Err(RequestFault::Misaligned);
     }
     let grant = memory
-        .check(qp.accessor(), reth.key, reth.address, 8, Access::RemoteAtomicWrite)
+        .check(qp.accessor(), reth.rkey, reth.addr, 8, Access::RemoteAtomicWrite)
         .map_err(|fault| match fault {
-        MemoryFault::Misaligned => RequestFault::Misaligned,
-        fault => RequestFault::RemoteMemory(fault),
-    })?;
+            MemoryFault::Misaligned => RequestFault::Misaligned,
+            fault => RequestFault::RemoteMemory(fault),
+        })?;
     Ok((grant, AtomicChange::Store(u64::from_ne_bytes(word))))
 }
 
@@ -129,10 +129,10 @@ pub(super) fn check_flush(
         //= rule rc-flush-region: rxe_resp.c: check_rkey
         //# A FLUSH of a whole region names no bytes: its address and length mean nothing.
         let checked = match extent {
-            FlushExtent::Region => memory.check_region(qp.accessor(), reth.key, access),
-            FlushExtent::Range => memory
-                .check(qp.accessor(), reth.key, reth.address, reth.len.into(), access)
-                .map(drop),
+            FlushExtent::Region => memory.check_region(qp.accessor(), reth.rkey, access),
+            FlushExtent::Range => {
+                memory.check(qp.accessor(), reth.rkey, reth.addr, reth.len.into(), access).map(drop)
+            }
         };
         checked.map_err(RequestFault::RemoteMemory)?;
     }

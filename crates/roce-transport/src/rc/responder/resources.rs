@@ -84,8 +84,8 @@ impl Resources {
             let Replay::Read(whole) = found.replay else { return false };
             let skipped = psn.distance_from(found.first) as u64 * mtu.bytes() as u64;
             let end = skipped + u64::from(again.len);
-            again.key == whole.key
-                && again.address == whole.address.wrapping_add(skipped)
+            again.rkey == whole.rkey
+                && again.addr == whole.addr.wrapping_add(skipped)
                 && end <= u64::from(whole.len)
         })
     }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     const MTU: PathMtu = PathMtu::B256;
-    const READ: Reth = Reth { address: 0x1000, key: 7, len: 1000 };
+    const READ: Reth = Reth { addr: 0x1000, rkey: 7, len: 1000 };
 
     fn psn(raw: u32) -> Psn {
         Psn::wrapping(raw)
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_read_may_be_repeated_across_the_wrap() {
         let resources = remembering();
-        let rest = Reth { address: 0x1200, len: 488, ..READ };
+        let rest = Reth { addr: 0x1200, len: 488, ..READ };
         assert!(resources.find_read(psn(0xff_fffe), READ, MTU).is_some());
         assert!(resources.find_read(psn(0), rest, MTU).is_some());
         assert!(resources.find_read(psn(0), Reth { len: 256, ..rest }, MTU).is_some());
@@ -148,8 +148,8 @@ mod tests {
         let resources = remembering();
         for (from, again) in [
             (psn(0xff_fffe), Reth { len: 1001, ..READ }),
-            (psn(0xff_fffe), Reth { key: 8, ..READ }),
-            (psn(0xff_fffe), Reth { address: 0xfff, ..READ }),
+            (psn(0xff_fffe), Reth { rkey: 8, ..READ }),
+            (psn(0xff_fffe), Reth { addr: 0xfff, ..READ }),
             (psn(0), READ),
             (psn(0xff_fffd), READ),
             (psn(2), Reth { len: 0, ..READ }),

@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn read(first: u32, packets: u32) -> Response {
-        let reth = Reth { address: 0, key: 0, len: 0 };
+        let reth = Reth { addr: 0, rkey: 0, len: 0 };
         let (resource, first) = (psn(first), psn(first));
         Response::Read(ReadResponse { resource, first, packets, sent: 0, reth, is_replay: false })
     }

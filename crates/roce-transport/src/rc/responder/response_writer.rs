@@ -161,10 +161,10 @@ fn write_read<M: Memory>(
             let (start, grant) = match cached_grant {
                 Some(cached_grant) => cached_grant,
                 None => {
-                    let address = read.reth.address.wrapping_add(offset);
+                    let address = read.reth.addr.wrapping_add(offset);
                     let left = whole - offset;
                     let grant = memory
-                        .check(qp.accessor(), read.reth.key, address, left, Access::RemoteRead)
+                        .check(qp.accessor(), read.reth.rkey, address, left, Access::RemoteRead)
                         .map_err(|fault| ResponseError { psn, fault })?;
                     *cached_grant.insert((offset, grant))
                 }

@@ -164,8 +164,7 @@ impl Exchange {
     /// The request for message `i`.
     pub(crate) fn send_work(&self, i: usize) -> SendWr {
         let offset = if self.kind.is_atomic() { 0 } else { i * self.len };
-        let remote =
-            RemoteAddr { addr: self.remote.address + offset as u64, rkey: self.remote.key };
+        let remote = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.key };
         let number = i as u64;
         let operation = match self.kind {
             Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
@@ -332,7 +331,7 @@ impl Exchange {
 /// A signalled request of `kind` for the front of `remote`, with this local piece.
 pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWr {
     let key = remote.key;
-    let remote = RemoteAddr { addr: remote.address, rkey: key };
+    let remote = RemoteAddr { addr: remote.addr, rkey: key };
     let (send, write) = (
         |immediate, invalidate| SendOperation::Send { immediate, invalidate },
         |immediate| SendOperation::Write { remote, immediate },
@@ -370,5 +369,5 @@ pub(crate) fn work(operation: SendOperation) -> SendWr {
 
 /// SgPart of a region as an entry of a scatter/gather list.
 pub(crate) fn sge(region: Region, offset: usize, len: usize) -> Sge {
-    Sge { lkey: region.key, addr: region.address + offset as u64, len: len as u32 }
+    Sge { lkey: region.key, addr: region.addr + offset as u64, len: len as u32 }
 }

@@ -72,7 +72,7 @@ impl Messages {
 
     fn send_work(&self, i: usize) -> SendWr {
         let Message { kind, len, solicited } = self.messages[i];
-        let target = Region { address: self.targets.address + (i * SLOT) as u64, ..self.targets };
+        let target = Region { addr: self.targets.addr + (i * SLOT) as u64, ..self.targets };
         let mut work = request(kind, target, sge(self.source, i * SLOT, len));
         if let SendOperation::Send { immediate: Some(it), .. }
         | SendOperation::Write { immediate: Some(it), .. } = &mut work.operation
