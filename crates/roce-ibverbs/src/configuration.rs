@@ -64,6 +64,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
 
 extern "C" fn at_load() {
     environment::keep();
+    roce_verbs::watch_main_thread();
     // Its handlers of `fork` are the first that are registered: they run last before a fork and first after it.
     // Those of the program may open and close devices, and no thread waits for the fork meanwhile.
     let _watched = Generation::current();

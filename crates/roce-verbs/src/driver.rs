@@ -75,9 +75,11 @@ mod held_posts;
 mod management;
 mod monitor;
 mod paths;
+mod polled;
 mod polling;
 mod posting;
 mod shard;
+mod shard_number;
 mod shards;
 mod sleep;
 mod thread;
@@ -107,6 +109,7 @@ pub(crate) use self::shard::Shard;
 pub(crate) use self::shards::EngineOpener;
 use self::shards::Shards;
 pub use self::waiting::SleepSet;
+use crate::answer::answer;
 use crate::cm_router::Router;
 use crate::counter_file;
 use crate::device_state::DeviceState;
@@ -197,10 +200,9 @@ impl Driver {
 
     /// Makes the interface a member of a multicast group, as long as the result lives.
     pub(crate) fn join(&self, group: IpAddr) -> io::Result<MulticastMembership> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        // The caller waits for the reply, unless it has panicked.
-        self.join_later(group, move |membership| drop(reply.send(membership)));
-        answer.recv().unwrap_or_else(|_| Err(io::Error::other("the monitor thread has ended")))
+        let (answerer, joined) = answer();
+        self.join_later(group, move |membership| answerer.give(membership));
+        joined.wait().unwrap_or_else(|| Err(io::Error::other("the monitor thread has ended")))
     }
 
     /// As [`join`](Self::join), without waiting: the monitor thread calls `joined`.

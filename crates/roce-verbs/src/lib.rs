@@ -47,6 +47,7 @@
 #![deny(unsafe_code)]
 
 mod address_handle;
+mod answer;
 mod backend;
 mod background_thread;
 mod channel;
@@ -82,6 +83,8 @@ mod fork;
 mod growing_socket;
 mod idle_sockets;
 mod interface_kernel;
+#[allow(unsafe_code)]
+mod last_thread;
 mod memory_region;
 mod memory_window;
 mod named_device;
@@ -130,6 +133,7 @@ pub use device_config::{DeviceConfig, PeersInRun, QueueRule};
 pub use driver::SleepSet;
 pub use error::{BadWr, Error, WrError};
 pub use event_descriptor::may_events_be_read;
+pub use last_thread::watch_main_thread;
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
 pub use memory_window::MemoryWindow;
 pub use named_device::{

@@ -59,6 +59,11 @@ void devices_without_address_space(void);
 /* exiting.c */
 void exit_without_allocator(void);
 void exit_with_device_of_handler(void);
+void exit_with_the_last_thread(void);
+
+/* traffic.c */
+void traffic_without_memory(void);
+void traffic_without_descriptors(void);
 
 /* identifiers.c */
 void failing_allocations_of_identifiers(void);

@@ -1,9 +1,11 @@
 /* A program whose signal handler calls exit while its thread is in the allocator, as many end: what the library does at
  * exit must not need what the thread holds. */
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -85,4 +87,45 @@ void exit_without_allocator(void)
 	for (int i = 0; i < 10; i++)
 		transfer(&endpoint, &connection, 3000, i);
 	exit(0);
+}
+
+static int told_at_exit;
+
+static void tell(void)
+{
+	CHECK_EQ(write(told_at_exit, "x", 1), 1);
+}
+
+static void *transfer_in_thread(void *endpoint)
+{
+	struct connection connection = connect_to_self(endpoint, 16);
+	transfer(endpoint, &connection, 3000, 1);
+	/* The main thread has ended for long. */
+	usleep(50000);
+	return NULL;
+}
+
+/* A process ends with its last thread, whatever threads the library has, and as by exit. */
+void exit_with_the_last_thread(void)
+{
+	int told[2];
+	CHECK_EQ(pipe(told), 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		static struct endpoint endpoint;
+		limit_time(20);
+		told_at_exit = told[1];
+		CHECK_EQ(atexit(tell), 0);
+		open_endpoint(&endpoint, 1 << 16, 64);
+		pthread_t thread;
+		CHECK_EQ(pthread_create(&thread, NULL, transfer_in_thread, &endpoint), 0);
+		CHECK_EQ(pthread_detach(thread), 0);
+		pthread_exit(NULL);
+	}
+	expect_success_of(child);
+	char byte;
+	CHECK_EQ(close(told[1]), 0);
+	CHECK_EQ(read(told[0], &byte, 1), 1);
+	CHECK_EQ(close(told[0]), 0);
 }

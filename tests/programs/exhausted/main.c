@@ -9,6 +9,9 @@ static const struct scenario scenarios[] = {
 	{"devices", devices_without_address_space},
 	{"exit-and-open", exit_with_device_of_handler},
 	{"exit", exit_without_allocator},
+	{"last-thread", exit_with_the_last_thread},
+	{"traffic-without-memory", traffic_without_memory},
+	{"traffic-without-descriptors", traffic_without_descriptors},
 	{"identifiers", failing_allocations_of_identifiers},
 };
 

@@ -26,6 +26,17 @@ fn calls_that_find_no_memory_fail_and_leave_nothing_behind() {
     program.run_all(&Cable::with_mtu(1500).left, |_| {});
 }
 
+#[tier1("librdmacm-dev")]
+fn no_memory_and_the_end_of_the_process_are_the_same_with_udp_sockets() {
+    let program = VerbsProgram::linked_with("exhausted", "exhausted-udp", &["-lrdmacm"]);
+    let cable = Cable::with_mtu(1500);
+    for scenario in ["exit-and-open", "last-thread", "traffic-without-memory"] {
+        let mut command = program.command(scenario);
+        command.env("ROCE_BACKEND", "udp");
+        expect_success(scenario, &cable.left, command);
+    }
+}
+
 /// Runs the scenarios of requests whose completions are not polled, with a variable of the environment.
 fn run_unpolled(variant: &str, name: &str, value: &str) {
     let cable = Cable::with_mtu(1500);

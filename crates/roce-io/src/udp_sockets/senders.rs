@@ -7,7 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use rand::Rng;
+use rand::rngs::OsRng;
+use rand::{Rng, TryRngCore};
 use socket2::{Domain, Protocol, Type};
 
 use crate::sys::socket::Socket;
@@ -45,7 +46,8 @@ impl UdpSenders {
     /// # Errors
     /// The kernel's; `AddrInUse` if no port was found that is free.
     pub fn open(send_buffer_len: usize) -> io::Result<Self> {
-        let mut random = rand::rng();
+        // Not that of the thread, which a thread that ends has no more.
+        let mut random = OsRng.unwrap_err();
         let (mut all, mut tried, mut is_v6) = (Vec::with_capacity(PORTS), 0, false);
         while all.len() < PORTS {
             let port = random.random_range(0xc000..=u16::MAX);

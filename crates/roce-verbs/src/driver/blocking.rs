@@ -1,20 +1,15 @@
 //! Blocks a polling thread on a contended processor until a device has work.
 
-use std::cell::RefCell;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use roce_engine::policy::{Cause, LOCK_HOLDER_SLEEP, MAX_BLOCK, Wait};
 
+use super::polled;
 use super::shard::Shard;
 use super::sleep::{is_closed, sleep};
 use crate::thread_wait;
-
-thread_local! {
-    /// Shards of empty polls of the calling thread since it last blocked.
-    static POLLED: RefCell<Vec<Weak<Shard>>> = const { RefCell::new(Vec::new()) };
-}
 
 impl Shard {
     /// Yields or blocks if the calling thread has polled for long enough. The caller does not hold the
@@ -36,19 +31,10 @@ impl Shard {
     /// of them for the second time, and then on all.
     #[cold]
     fn block_polling_thread(self: &Arc<Self>) {
-        // A thread that ends has no list any more: its last polls do not block.
-        let shards = POLLED.try_with(|polled| {
-            let mut polled = polled.borrow_mut();
-            if polled.iter().any(|shard| shard.as_ptr() == Arc::as_ptr(self)) {
-                return std::mem::take(&mut *polled);
-            }
-            polled.push(Arc::downgrade(self));
-            Vec::new()
-        });
-        let shards = shards.unwrap_or_default();
-        // In a child process a lock of the parent may be held for ever.
-        let is_ours = |shard: &Arc<Self>| shard.generation.is_current();
-        let shards: Vec<_> = shards.iter().filter_map(Weak::upgrade).filter(is_ours).collect();
+        if polled::note(self.polled_as) {
+            return;
+        }
+        let shards = polled::take();
         let Some(limit) = shards
             .iter()
             .try_fold(MAX_BLOCK, |limit, shard| shard.prepare_to_block().map(|its| limit.min(its)))

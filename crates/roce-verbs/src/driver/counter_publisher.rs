@@ -4,12 +4,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::shards::Shards;
-use crate::background_thread::set_up_background_thread;
+use crate::answer::{Answerer, answer};
+use crate::background_thread::BackgroundThread;
 use crate::counter_file::{self, SharedCounterFile};
 use crate::thread_placement::ThreadPlacement;
 
@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct CounterPublisher {
     file: SharedCounterFile,
-    stop: Option<Sender<()>>,
+    stop: Option<Answerer<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,14 +46,15 @@ impl CounterPublisher {
     /// Starts the thread.
     fn start(shards: &Arc<Shards>, path: &Path) -> io::Result<Self> {
         let file = counter_file::open(path)?;
-        let (stop, stopped) = mpsc::channel();
+        let (stop, stopped) = answer();
         let (shards, its) = (Arc::clone(shards), Arc::clone(&file));
         let thread =
             std::thread::Builder::new().name(format!("roce-c {}", shards.common.port.name()));
         let thread = thread.spawn(move || {
-            // Without it the thread runs where its creator is bound to.
-            let _placed = set_up_background_thread(ThreadPlacement::default());
-            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            let own = BackgroundThread::begin();
+            // A refusal leaves the thread where its creator is bound to.
+            let _placed = own.place(ThreadPlacement::default());
+            while !stopped.is_over_within(INTERVAL) {
                 for shard in shards.iter() {
                     let engine = shard.lock_engine();
                     // With the engine locked, so that no round publishes newer counters before.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use roce_engine::policy::MAX_TELLING;
 
 use super::Driver;
+use crate::background_thread::is_background_thread;
 
 impl Driver {
     /// Lets the monitor thread end the device: see [`begin_end`](Self::begin_end).
@@ -23,7 +24,8 @@ impl Driver {
     /// at once; [`has_ended`](Self::has_ended) says when. It waits at most until `deadline` for locks and threads.
     pub(crate) fn begin_end(&self, deadline: std::time::Instant) {
         let ending = self.monitor.ending();
-        if self.check_alive().is_ok() && !self.monitor.is_lost() && ending.ask(deadline) {
+        let may_wait = !is_background_thread() && !self.monitor.is_lost();
+        if self.check_alive().is_ok() && may_wait && ending.ask(deadline) {
             return self.monitor.wake();
         }
         self.end(deadline);

@@ -27,11 +27,13 @@ use super::awaited_port::AwaitedPort;
 use super::ending::Ending;
 use super::shards::{EngineOpener, Shards};
 use super::sleep::{is_closed, sleep};
-use crate::background_thread::set_up_background_thread;
+use crate::answer::{Answerer, answer};
+use crate::background_thread::BackgroundThread;
 use crate::cm_router::Strays;
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;
+use crate::last_thread;
 use crate::netlink::notifications::{Changes, NotificationSocket};
 use crate::thread_placement::ThreadPlacement;
 
@@ -63,9 +65,9 @@ enum Request {
     Resolve(Box<Resolution>),
     /// The shards up to the one with this number, as far as they can be opened. This thread is in the
     /// device's network namespace; the caller may be in another.
-    Open { shard: usize, reply: mpsc::SyncSender<()> },
+    Open { shard: usize, reply: Answerer<()> },
     /// Sockets of the first shard for the traffic of queue pairs.
-    Grow { reply: mpsc::SyncSender<()> },
+    Grow { reply: Answerer<()> },
     /// The path to a destination of management datagrams, for the engine of the first shard.
     ResolveForManagement(ManagementDestination),
     /// A datagram of which this process may be the one to answer.
@@ -90,7 +92,7 @@ struct Resolution {
 #[derive(Debug)]
 enum Reply {
     /// A caller that waits.
-    Caller(mpsc::SyncSender<Result<PathHandle, RouteError>>),
+    Caller(Answerer<Result<PathHandle, RouteError>>),
     /// The engine of the first shard.
     Management(ManagementDestination),
     /// A function that needs no path.
@@ -226,9 +228,11 @@ impl Monitor {
             awaited_port: AwaitedPort::of(port_holder),
             ending: Arc::clone(&ending),
         };
+        last_thread::register(&wake);
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
-            if let Err(error) = set_up_background_thread(ThreadPlacement::default()) {
+            let own = BackgroundThread::begin();
+            if let Err(error) = own.place(ThreadPlacement::default()) {
                 tracing::warn!(%error, "the monitor thread runs where its creator was bound to");
             }
             worker.run();
@@ -242,10 +246,10 @@ impl Monitor {
     /// has found the next hop or given up, at most some four seconds.
     pub(super) fn resolve(&self, entry: PathEntry) -> Result<PathHandle, RouteError> {
         let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
-        let (reply, answer) = mpsc::sync_channel(1);
-        let reply = Reply::Caller(reply);
+        let (answerer, resolved) = answer();
+        let reply = Reply::Caller(answerer);
         self.send(Request::Resolve(Box::new(Resolution { entry, until: None, reply })));
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+        resolved.wait().unwrap_or_else(|| Err(ended()))
     }
 
     /// Resolves the next hop of a path, and calls `done` with the outcome from the thread, at the
@@ -278,18 +282,18 @@ impl Monitor {
     /// Opens the shards up to the one with this number, as far as they can be opened, and waits until
     /// that is done.
     pub(super) fn open_shard(&self, shard: usize) {
-        let (reply, answer) = mpsc::sync_channel(1);
+        let (reply, answer) = answer();
         self.send(Request::Open { shard, reply });
         // If the thread has panicked, the device goes on with the shards that it has.
-        let _done = answer.recv();
+        let _done = answer.wait();
     }
 
     /// Replaces small sockets of the first shard, and waits until that is done.
     pub(super) fn grow(&self) {
-        let (reply, answer) = mpsc::sync_channel(1);
+        let (reply, answer) = answer();
         self.send(Request::Grow { reply });
         // If the thread has panicked, the device goes on with the sockets that it has.
-        let _done = answer.recv();
+        let _done = answer.wait();
     }
 
     pub(super) fn ending(&self) -> &Ending {
@@ -346,6 +350,7 @@ impl Worker {
             }
             let _read = self.wake.read();
             self.ending.end_if_asked();
+            last_thread::exit_if_alone();
             // Before the requests: these are answered by what the kernel had reported when the thread woke up.
             self.changes.merge(self.socket.read(self.shards.common.port.index()));
             let now = self.shards.common.now();
@@ -375,11 +380,11 @@ impl Worker {
                     }
                     Ok(Request::Open { shard, reply }) => {
                         self.shards.open_up_to(shard, &self.opener);
-                        let _sent = reply.send(());
+                        reply.give(());
                     }
                     Ok(Request::Grow { reply }) => {
                         self.shards.grow_first();
-                        let _sent = reply.send(());
+                        reply.give(());
                     }
                     Ok(Request::Join { group, joined }) => (joined.0)(self.memberships.join(group)),
                     Err(mpsc::TryRecvError::Empty) => break,
@@ -412,7 +417,9 @@ impl Worker {
         let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
         let timers = [refresh, self.resolver.poll_timeout(), expiry, self.awaited_port.next_look()];
         let at = timers.into_iter().flatten().min();
+        let look = last_thread::has_main_ended().then_some(last_thread::LOOK_INTERVAL);
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
+        let limit = limit.into_iter().chain(look).min();
         sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit).map(drop)
     }
 
@@ -518,8 +525,7 @@ impl Worker {
         let found = outcome.map(|hop| request.entry.with_next_hop(Some(hop), own));
         match request.reply {
             Reply::Caller(reply) => {
-                // The caller waits for the reply, unless it has panicked.
-                let _sent = reply.send(found.map(|entry| self.shards.paths().insert(entry)));
+                reply.give(found.map(|entry| self.shards.paths().insert(entry)));
             }
             Reply::Management(destination) => {
                 self.shards.set_management_path(destination, found.ok());

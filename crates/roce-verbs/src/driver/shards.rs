@@ -11,6 +11,7 @@ use roce_engine::PathTable;
 use roce_io::process::Own;
 
 use super::common::Common;
+use super::polled;
 use super::shard::Shard;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -63,6 +64,7 @@ impl Shards {
             any,
         };
         let first = Arc::new(Shard::new(0, engine, &shards.common)?);
+        polled::register(&first);
         shards.watch(first.device_fds())?;
         let _was_empty = shards.open[0].set(first);
         Ok(shards)
@@ -90,6 +92,7 @@ impl Shards {
 
     fn open_next(&self, number: usize, opener: &EngineOpener) -> Result<(), Error> {
         let shard = Arc::new(Shard::new(number, opener(number)?, &self.common)?);
+        polled::register(&shard);
         self.watch(shard.device_fds())?;
         let thread = shard.start(self.placement)?;
         self.threads().push(thread);

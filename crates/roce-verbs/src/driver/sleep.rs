@@ -15,6 +15,9 @@ use crate::error::Error;
 /// Longest single sleep: `ppoll` refuses times that do not fit its type.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
+/// Time of a sleep where the kernel waits for no descriptor.
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
+
 /// How long the driver thread sleeps and whether frames wake it, for other threads to see.
 ///
 /// A thread that creates work for the driver thread stores the work first and reads this
@@ -110,6 +113,12 @@ pub(super) fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<V
         }
         Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
         Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
+        // The program may have no descriptor any more (RLIMIT_NOFILE), which holds for the number of those that
+        // are waited for. All may be readable.
+        Err(nix::errno::Errno::EINVAL) => {
+            std::thread::sleep(limit.map_or(BLIND_SLEEP, |limit| limit.min(BLIND_SLEEP)));
+            Ok(vec![true; fds.len()])
+        }
         Err(errno) => Err(io::Error::from(errno).into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use roce_transport::Instant;
 use super::driven_engine::EngineGuard;
 use super::shard::Shard;
 use super::sleep::{is_closed, sleep};
-use crate::background_thread::set_up_background_thread;
+use crate::answer::answer;
+use crate::background_thread::BackgroundThread;
 use crate::error::Error;
 use crate::thread_placement::{self, ThreadPlacement};
 use crate::thread_wait;
@@ -32,17 +33,18 @@ impl Shard {
             number => format!("roce.{number} {port}"),
         };
         let its = Arc::clone(self);
-        let (tell, placed) = mpsc::channel();
+        let (tell, placed) = answer();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let outcome = set_up_background_thread(placement);
+            let thread = BackgroundThread::begin();
+            let outcome = thread.place(placement);
             let runs = outcome.is_ok();
-            let _told = tell.send(outcome);
+            tell.give(outcome);
             if runs {
                 its.run();
             }
         })?;
         // A thread that sends nothing has panicked.
-        placed.recv().unwrap_or(Ok(()))?;
+        placed.wait().unwrap_or(Ok(()))?;
         Ok(thread)
     }
 
