@@ -23,8 +23,8 @@ pub(crate) const QUICK: &[&str] =
 /// The stage that only [`QUICK`] has: all its tests are in others, too.
 pub(crate) const QUICK_ALONE: &str = "tier 1 quick";
 
-/// For each fuzz target.
-const FUZZING_TIME: Duration = Duration::from_secs(15);
+/// For each fuzz target: its kept inputs, and a look around them. `cargo xtask fuzz` looks for longer.
+const FUZZING_TIME: Duration = Duration::from_secs(10);
 
 const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 
