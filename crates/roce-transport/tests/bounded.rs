@@ -15,7 +15,7 @@ use roce_wire::{
 use protocol::common::connection::{End, FIRST_PSN, Options, PD, connect};
 use protocol::common::exchange::{Exchange, Kind};
 use protocol::common::forge;
-use protocol::common::world::{World, WorldConfig};
+use protocol::common::world::{World, WorldConfig, test_config};
 use roce_simnet::Rights;
 
 #[global_allocator]
@@ -28,7 +28,7 @@ fn held() -> usize {
 /// Gives node 1 a frame and throws its answers away; allocates nothing by itself.
 fn feed(world: &mut World, frame: &[u8], answer: bool, room: &mut [u8]) {
     let now = world.now();
-    let node = &mut world.nodes[1];
+    let node = &mut world.hosts[1];
     let frame = Frame::parse(frame).expect("a sound frame");
     for packet in frame.packets(None) {
         let packet = packet.expect("a sound packet").verify_icrc().expect("a right ICRC");
@@ -99,7 +99,7 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
     const LIMIT: usize = 256 << 10;
     for len in [0, 4, 64, 256] {
         let endpoint = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
-        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
         let expected = Psn::new(FIRST_PSN).unwrap();
         let mut frames = vec![];
         for _ in 0..4 {
@@ -113,7 +113,7 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
         frames.iter().for_each(|frame| feed(&mut world, frame, true, &mut room));
         let grown = held() - before;
         assert!(grown <= LIMIT, "{grown} bytes for packets of {len} bytes");
-        assert!(world.nodes[1].endpoint.reorder_bytes() > LIMIT / 2);
+        assert!(world.hosts[1].endpoint.reorder_bytes() > LIMIT / 2);
     }
 }
 
@@ -157,7 +157,7 @@ fn cnps_after_the_first_take_nothing() {
     for algorithm in CongestionAlgorithm::ALL {
         let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
         let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
-        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
         let ends = connect(&mut world, [0, 1], Options::default());
         let frame = |qpn, world: &World| {
             let cnp = forge::packet(&forge::headers(opcode::CNP, qpn, Psn::ZERO), &[]);
@@ -178,7 +178,7 @@ fn cnps_after_the_first_take_nothing() {
 }
 
 fn flood(world: &mut World, target: End) -> Vec<Vec<u8>> {
-    let region = world.nodes[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
+    let region = world.hosts[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
     let whole = Reth { address: region.address, key: region.key, len: 1 << 31 };
     let mut packets = vec![];
     let expected = Psn::new(FIRST_PSN).unwrap();

@@ -16,7 +16,7 @@ use roce_wire::{
 use crate::common::connection::{End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
 /// PSNs ahead of the expected one of which packets are kept.
@@ -100,8 +100,7 @@ impl Victims {
     fn new(gap_reports: bool) -> Self {
         let endpoint = EndpointConfig::default();
         // Whole trains: fewer steps.
-        let config =
-            WorldConfig { link: LINK, endpoint, whole_trains: true, ..WorldConfig::default() };
+        let config = WorldConfig { link: LINK, endpoint, whole_trains: true, ..test_config() };
         let mut world = World::new(2, config);
         let options = Options { gap_reports, ..OPTIONS };
         let ends = (0..2).map(|_| connect(&mut world, [0, 1], options)).collect();
@@ -134,10 +133,10 @@ impl Victims {
             }
             // A READ that is repeated late ends the connection if its memory is gone.
             for exchange in self.done.drain(..self.done.len().saturating_sub(LATE)) {
-                self.world.nodes[0].memory.deregister(exchange.local);
-                self.world.nodes[1].memory.deregister(exchange.remote);
+                self.world.hosts[0].memory.deregister(exchange.local);
+                self.world.hosts[1].memory.deregister(exchange.remote);
             }
-            self.world.nodes.iter_mut().for_each(|it| it.completions.clear());
+            self.world.hosts.iter_mut().for_each(|it| it.completions.clear());
             self.keep_running();
         }
     }
@@ -149,14 +148,14 @@ impl Victims {
 
     /// Returns true if `psn` is one that the peer of this end may send now, or that it has outstanding.
     fn is_right(&self, end: End, psn: Psn) -> bool {
-        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        let info = self.world.hosts[end.node].endpoint.query_qp(end.qpn).unwrap();
         let attributes = info.attributes;
         let (expected, sent) = (attributes.rq_psn.unwrap(), attributes.sq_psn.unwrap());
         psn == expected || (-(WINDOW as i32)..0).contains(&psn.distance_from(sent))
     }
 
     fn is_ahead(&self, end: End, psn: Psn) -> bool {
-        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        let info = self.world.hosts[end.node].endpoint.query_qp(end.qpn).unwrap();
         (1..=WINDOW as i32).contains(&psn.distance_from(info.attributes.rq_psn.unwrap()))
     }
 }
@@ -204,7 +203,7 @@ fn attack_without_number(seed: u64, plain: f64) {
         {
             assert_eq!(victims.world.counter(node, name), 0, "{name}, seed {seed}");
         }
-        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
+        assert_eq!(victims.world.hosts[node].refused_packets, 0, "all reach the endpoint");
     }
     assert_eq!(victims.rate(), plain, "seed {seed}");
 }
@@ -265,7 +264,7 @@ fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 3], f64) {
     }
     for node in 0..2 {
         assert_eq!(victims.world.counter(node, "gap_report_rcvd"), 0);
-        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
+        assert_eq!(victims.world.hosts[node].refused_packets, 0, "all reach the endpoint");
     }
     for end in victims.ends.iter().flatten() {
         let state = end.state(&victims.world);
@@ -358,7 +357,7 @@ fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
             let named = format!("{deadly:?}, {ahead} ahead: {}", world.report());
             let is_ended = end.state(&world) == QpState::Error;
             assert_eq!(is_ended, deadly.ends_at(ahead), "{named}");
-            let kept = world.nodes[node].endpoint.reorder_bytes() > 0;
+            let kept = world.hosts[node].endpoint.reorder_bytes() > 0;
             assert_eq!(kept, deadly.is_kept_at(ahead), "{named}");
             if !deadly.is_request() || !deadly.is_kept_at(ahead) {
                 continue;
@@ -410,7 +409,7 @@ fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_
 #[test]
 fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_repair() {
     let took = |forged: u32| {
-        let mut world = World::new(2, WorldConfig { link: LINK, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { link: LINK, ..test_config() });
         let ends = connect(&mut world, [0, 1], OPTIONS);
         // Now the round trip is known.
         let first = Exchange::post(&mut world, ends, Kind::Read, 64 << 10, 1);
@@ -442,8 +441,8 @@ fn forged_requests_that_are_kept_go_after_100_to_200_ms_without_progress() {
     }
     assert_eq!(world.counter(1, "reorder_kept"), 4);
     world.run_for(Duration::from_millis(99));
-    assert!(world.nodes[1].endpoint.reorder_bytes() > 0);
+    assert!(world.hosts[1].endpoint.reorder_bytes() > 0);
     world.run_for(Duration::from_millis(102));
-    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0, "{}", world.report());
+    assert_eq!(world.hosts[1].endpoint.reorder_bytes(), 0, "{}", world.report());
     world.settle();
 }

@@ -9,7 +9,7 @@ use roce_wire::{NakCode, PathMtu, Psn, Reth, opcode};
 use crate::common::connection::{End, Options, PD, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 const QPS: usize = 64;
 const PACKETS: u32 = 60;
@@ -54,12 +54,12 @@ fn victims(max_reorder_bytes: usize) -> (World, Vec<Victim>) {
     let peer_window =
         PeerWindowConfig { initial_frames: 10_000, min_frames: 10_000, max_frames: 10_000 };
     let endpoint = EndpointConfig { max_reorder_bytes, peer_window, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
     world.set_impairment(1, Impairment::scripted(vec![Fate::Drop; 100_000]));
     let victims = (0..QPS).map(|_| {
         let ends = connect(&mut world, [0, 1], OPTIONS);
         let len = PACKETS as usize * MTU;
-        let target = world.nodes[1].memory.register_filled(PD, len, Rights::ALL, 0xaa);
+        let target = world.hosts[1].memory.register_filled(PD, len, Rights::ALL, 0xaa);
         let exchange = Exchange::post(&mut world, [ends[1], ends[0]], Kind::Read, len, 1);
         Victim { ends, target, exchange, kept: 0 }
     });
@@ -68,7 +68,7 @@ fn victims(max_reorder_bytes: usize) -> (World, Vec<Victim>) {
 }
 
 fn held(world: &World) -> usize {
-    world.nodes[1].endpoint.reorder_bytes()
+    world.hosts[1].endpoint.reorder_bytes()
 }
 
 /// Sends everything but the first packets to all queue pairs in turn.
@@ -165,7 +165,7 @@ fn release(world: &mut World, victim: &Victim, how: Release) {
             world.forge_batch(0, 1, &[victim.request(0), victim.response(0)]);
             assert_eq!(end.state(world), QpState::ReadyToSend);
             assert!(end.sent(world).is_empty());
-            let bytes = world.nodes[1].memory.bytes(victim.exchange.local);
+            let bytes = world.hosts[1].memory.bytes(victim.exchange.local);
             assert_eq!([bytes[0], bytes[MTU], bytes[2 * MTU]], [0, 1, 2]);
         }
     }

@@ -50,7 +50,7 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
         let options = Options { retry_count: 6, ack_timeout: 10, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::post(&mut world, ends, kind, 200_000, 3);
-        while world.nodes[1].memory.bytes_written() + world.nodes[0].memory.bytes_written() < 50_000
+        while world.hosts[1].memory.bytes_written() + world.hosts[0].memory.bytes_written() < 50_000
         {
             assert!(world.step());
         }
@@ -78,7 +78,7 @@ fn a_timeout_of_zero_waits_for_ever() {
     Exchange::post(&mut world, ends, Kind::Send, 300, 1);
     world.settle();
     assert_eq!(ends[0].sent(&world), []);
-    assert_eq!(world.nodes[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
+    assert_eq!(world.hosts[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
 }
 
 //= test rc-retries-reset
@@ -110,7 +110,7 @@ fn an_idle_connection_has_no_timer() {
         world.run_until(|world| exchange.is_done(world));
     }
     world.settle();
-    for node in &world.nodes {
+    for node in &world.hosts {
         assert_eq!(node.endpoint.poll_timeout(), None);
     }
 }

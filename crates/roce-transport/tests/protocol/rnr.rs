@@ -8,7 +8,7 @@ use roce_wire::{Psn, RnrTimer, Syndrome};
 
 use crate::common::connection::{FIRST_PSN, Options, connect};
 use crate::common::exchange::{Exchange, Kind, work};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 const RECEIVERS: [Kind; 4] =
     [Kind::Send, Kind::SendImmediate, Kind::SendInvalidate, Kind::WriteImmediate];
@@ -73,15 +73,15 @@ fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
         // The retransmission timer must not speak before the RNR timer.
         let options = Options { min_rnr_timer: code, ack_timeout: 20, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
-        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        world.keep_timeline(true);
         let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
         exchange.post_sends(&mut world);
-        world.run_until(|world| world.nodes[0].sent.len() == 3);
+        world.run_until(|world| world.sent(0).len() == 3);
         let wait = RnrTimer::new(code).unwrap().duration();
-        let nak = world.nodes[1].sent[0].headers().aeth.unwrap();
+        let nak = world.sent(1)[0].headers().aeth.unwrap();
         assert_eq!(nak.syndrome, Syndrome::RnrNak { timer: RnrTimer::new(code).unwrap() });
         let round_trip = Duration::from_micros(2);
-        for pair in world.nodes[0].sent.windows(2) {
+        for pair in world.sent(0).windows(2) {
             let nanos = pair[1].at.as_nanos() - pair[0].at.as_nanos();
             let waited = Duration::from_nanos(nanos) - round_trip;
             // Never sooner; a little jitter later is fine.
@@ -164,7 +164,7 @@ fn while_a_sender_waits_for_a_receive_the_other_direction_flows() {
 #[test]
 fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     let options = Options { rnr_retry: 1, min_rnr_timer: 14, ..Options::default() }; // 1.28 ms
     let ends = connect(&mut world, [0, 1], options);
     let copy = Fate::Duplicate(Duration::from_micros(500));
@@ -176,7 +176,7 @@ fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     exchange.post_receives(&mut world);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
-    let again = world.nodes[0].sent[1].at.as_nanos();
+    let again = world.sent(0)[1].at.as_nanos();
     assert!((1_282_000..1_700_000).contains(&again), "sent again at {again}");
 }
 
@@ -189,8 +189,8 @@ fn rnr_nak_behind_a_lost_response(
     let latency = Duration::from_micros(10);
     let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames: usize::MAX };
     let endpoint = EndpointConfig { max_reorder_bytes, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
-    world.nodes[0].keep_sent = true;
+    let mut world = World::new(2, WorldConfig { link, endpoint, ..test_config() });
+    world.keep_timeline(true);
     // RNR NAKs ask for 80 µs.
     let options = Options { ack_timeout: 14, min_rnr_timer: 6, ..Options::DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
@@ -205,7 +205,7 @@ fn rnr_nak_behind_a_lost_response(
     world.run_until(|world| send.is_done(world));
     send.check(&world);
     let first = Psn::new(FIRST_PSN).unwrap();
-    let requests = world.nodes[0].sent.iter().map(|it| {
+    let requests = world.sent(0).into_iter().map(|it| {
         let headers = it.headers();
         let len = headers.reth.map(|it| it.len);
         (it.at.as_nanos(), headers.bth.psn.distance_from(first), len)

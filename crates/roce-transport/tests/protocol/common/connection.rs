@@ -102,7 +102,7 @@ pub(crate) fn connect_each(
         (0..)
             .map(|n: u32| (0x12_0305 + 0x01_0101 * n + 0x11 * node as u32) & 0xff_ffff)
             .map(|raw| Qpn::new(raw).expect("24 bits"))
-            .find(|qpn| world.nodes[node].endpoint.query_qp(*qpn).is_none())
+            .find(|qpn| world.hosts[node].endpoint.query_qp(*qpn).is_none())
             .expect("a free number")
     };
     let mut ends = [End { node: nodes[0], qpn: Qpn::GSI }; 2];
@@ -187,7 +187,7 @@ impl End {
     }
 
     pub(crate) fn state(self, world: &World) -> QpState {
-        world.nodes[self.node].endpoint.query_qp(self.qpn).expect("the queue pair is there").state
+        world.hosts[self.node].endpoint.query_qp(self.qpn).expect("the queue pair is there").state
     }
 
     /// Completions of this queue pair's sends so far.
@@ -201,7 +201,7 @@ impl End {
     }
 
     fn completions(self, world: &World, cq: CqHandle) -> Vec<Completion> {
-        let all = world.nodes[self.node].completions.iter();
+        let all = world.hosts[self.node].completions.iter();
         all.filter(|(of, it)| *of == cq && it.qpn == self.qpn).map(|(_, it)| *it).collect()
     }
 
@@ -247,7 +247,7 @@ pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options
     let Options { service, srq, capacities: cap, .. } = *options;
     let connect = ConnectOptions { service, srq, cap, ..ConnectOptions::default() };
     let init = QpInit { signal_all: options.signal_all, ..connect.init(SEND_CQ, RECV_CQ) };
-    world.nodes[node].endpoint.create_qp(qpn, init).expect("a free number");
+    world.hosts[node].endpoint.create_qp(qpn, init).expect("a free number");
 }
 
 fn bring_up(
@@ -285,8 +285,8 @@ fn bring_up(
 fn path(world: &World, from: End, to: End, options: &Options) -> PathAttributes {
     PathAttributes {
         handle: World::path_to(to.node),
-        local: world.nodes[from.node].address,
-        remote: world.nodes[to.node].address,
+        local: world.hosts[from.node].address(),
+        remote: world.hosts[to.node].address(),
         max_rate: options.max_rate,
     }
 }

@@ -94,9 +94,9 @@ impl Exchange {
         let is_word = kind.is_atomic() || kind == Kind::AtomicWrite;
         let len = if is_word { 8 } else { len };
         let room = len * count;
-        let memory = &mut world.nodes[from.node].memory;
+        let memory = &mut world.hosts[from.node].memory;
         let local = memory.register_filled(PD, room, Rights::ALL, 1);
-        let memory = &mut world.nodes[to.node].memory;
+        let memory = &mut world.hosts[to.node].memory;
         let remote = memory.register_filled(PD, room, Rights::ALL, 101);
         let doomed = match kind {
             Kind::SendInvalidate => {
@@ -109,8 +109,8 @@ impl Exchange {
             memory.bytes_mut(remote)[..8].fill(0);
         }
         let before = [
-            world.nodes[from.node].memory.bytes(local).to_vec(),
-            world.nodes[to.node].memory.bytes(remote).to_vec(),
+            world.hosts[from.node].memory.bytes(local).to_vec(),
+            world.hosts[to.node].memory.bytes(remote).to_vec(),
         ];
         Self { from, to, kind, len, count, local, remote, doomed, tag, before }
     }
@@ -216,7 +216,7 @@ impl Exchange {
         end: End,
         cq: CqHandle,
     ) -> impl Iterator<Item = &'a Completion> {
-        let all = world.nodes[end.node].completions.iter();
+        let all = world.hosts[end.node].completions.iter();
         all.filter(move |(of, it)| {
             *of == cq && it.qpn == end.qpn && it.wr_id >> 32 == self.tag >> 32
         })
@@ -280,9 +280,9 @@ impl Exchange {
 
     #[track_caller]
     fn check_memory(&self, world: &World) {
-        let requester = world.nodes[self.from.node].memory.bytes(self.local);
-        let responder = world.nodes[self.to.node].memory.bytes(self.remote);
-        let memory = &world.nodes[self.to.node].memory;
+        let requester = world.hosts[self.from.node].memory.bytes(self.local);
+        let responder = world.hosts[self.to.node].memory.bytes(self.remote);
+        let memory = &world.hosts[self.to.node].memory;
         let [local_before, remote_before] = &self.before;
         match self.kind {
             Kind::Read => {
@@ -323,7 +323,7 @@ impl Exchange {
             Kind::AtomicWrite | Kind::Flush => (0, 0),
             _ => (0, payload),
         };
-        let local = world.nodes[self.from.node].memory.written(self.local);
+        let local = world.hosts[self.from.node].memory.written(self.local);
         assert_eq!((local, memory.written(self.remote)), (here, there), "each byte written once");
         assert!(self.doomed.iter().all(|region| !memory.is_alive(*region)), "keys are shut");
     }
