@@ -135,7 +135,7 @@ impl Connection {
             handle: PathHandle(peer.host as u64),
             local: world.hosts[mine.host].address,
             remote: world.hosts[peer.host].address,
-            max_rate: None,
+            max_rate: self.options.max_rate,
         }
     }
 }

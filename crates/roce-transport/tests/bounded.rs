@@ -12,7 +12,7 @@ use roce_wire::{
     Frame, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, Psn, Qpn, Reth, Service, opcode,
 };
 
-use protocol::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use protocol::common::connection::{DEFAULT, End, FIRST_PSN, Options, PD, connect, of_service};
 use protocol::common::exchange::{Exchange, Kind};
 use protocol::common::forge;
 use protocol::common::world::{World, WorldConfig, test_config};
@@ -62,7 +62,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
 fn an_idle_connection_is_small() {
     let mut world = World::pair();
     let capacities = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
-    let options = Options { capacities, ..Options::default() };
+    let options = Options { cap: capacities, ..DEFAULT };
     connect(&mut world, [0, 1], options);
     let before = held();
     let count = 500;
@@ -79,7 +79,7 @@ fn a_flood_is_not_kept() {
     for (service, answer) in services.into_iter().flat_map(|it| [(it, true), (it, false)]) {
         let mut world = World::pair();
         // The Q_Key of forged datagrams.
-        let options = Options { q_key: 0, ..Options::of(service) };
+        let options = Options { q_key: 0, ..of_service(service) };
         let ends = connect(&mut world, [0, 1], options);
         let frames = flood(&mut world, ends[1]);
         let mut room = vec![0; 8 * 5000];
@@ -103,7 +103,7 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
         let expected = Psn::new(FIRST_PSN).unwrap();
         let mut frames = vec![];
         for _ in 0..4 {
-            let [_, to] = connect(&mut world, [0, 1], Options::default());
+            let [_, to] = connect(&mut world, [0, 1], DEFAULT);
             let packets = (1..2000u32)
                 .map(|ahead| forge::send_only(to.qpn, expected.advanced_by(ahead), &vec![7; len]));
             frames.extend(packets.map(|packet| world.frame(0, 1, &packet)));
@@ -121,9 +121,9 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
 fn reports_of_gaps_are_not_kept() {
     for kind in [Kind::Write, Kind::Read] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options { gap_reports: true, ..Options::DEFAULT });
+        let ends = connect(&mut world, [0, 1], Options { gap_reports: true, ..DEFAULT });
         Exchange::post(&mut world, [ends[1], ends[0]], kind, 128 * 256, 4);
-        let first = Psn::new(Options::default().first_psn[1]).unwrap();
+        let first = DEFAULT.first_psn[1];
         let frames = (0..5000u32).map(|i| {
             let runs = (0..32).map(|run| GapRun {
                 missing: (i.wrapping_mul(7 + run) % 3 + 1) as u16,
@@ -158,7 +158,7 @@ fn cnps_after_the_first_take_nothing() {
         let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
         let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
         let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let frame = |qpn, world: &World| {
             let cnp = forge::packet(&forge::headers(opcode::CNP, qpn, Psn::ZERO), &[]);
             world.frame(0, 1, &cnp)

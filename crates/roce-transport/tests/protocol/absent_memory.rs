@@ -9,7 +9,7 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{AsyncEvent, CompletionStatus, QpState, SendWr, WrData};
 use roce_wire::{GRH_LEN, NakCode, Service, Syndrome};
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, PD, connect, of_service};
 use crate::common::exchange::{self, Exchange, Kind, sge};
 use crate::common::world::World;
 
@@ -31,8 +31,8 @@ struct Fixture {
 fn fixture(service: Service) -> Fixture {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::of(service));
-    let beside = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], of_service(service));
+    let beside = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, LEN, Rights::ALL, 3);
     let remote = world.hosts[1].memory.register_filled(PD, LEN + GRH_LEN, Rights::ALL, 5);
     Fixture { world, ends, beside, local, remote }
@@ -197,7 +197,7 @@ fn a_datagram_from_or_into_memory_that_is_absent_ends_its_own_queue_pair_alone()
             it.world.hosts[node].memory.unmap(region, at..at + 1);
             it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, 240)]);
             let request = exchange::request(Kind::Send, it.remote, sge(it.local, 0, 200));
-            let options = Options::of(Service::Ud);
+            let options = of_service(Service::Ud);
             let to = it.ends[1].destination(&it.world, it.ends[0], &options);
             let request = SendWr { wr_id: 5, ..request };
             it.ends[0].try_post_send_to(&mut it.world, request, to).unwrap();

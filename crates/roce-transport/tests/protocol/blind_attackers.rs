@@ -13,12 +13,12 @@ use roce_wire::{
     RnrTimer, Syndrome, opcode,
 };
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
 /// PSNs ahead of the expected one of which packets are kept.
 const WINDOW: u32 = 4096;
 const SPACE: u32 = 1 << 24;
@@ -349,7 +349,7 @@ fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100_000]));
             let kind = if matches!(deadly, Deadly::ReadLength) { Kind::Read } else { Kind::Write };
             let _exchange = Exchange::post(&mut world, ends, kind, IN_FLIGHT * 1024, 1);
-            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let first = OPTIONS.first_psn[0];
             let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
             let node = usize::from(deadly.is_request());
             let end = ends[node];
@@ -397,7 +397,7 @@ fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_
         }
         let _exchange = Exchange::post(&mut world, ends, kind, 4 * 1024, count);
         world.run_for(Duration::from_micros(10));
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap().advanced_by(missing);
+        let psn = OPTIONS.first_psn[0].advanced_by(missing);
         let nak = forge::acknowledge(ends[0].qpn, psn, forge::nak(NakCode::PsnSequence));
         world.forge(1, 0, &nak);
         let named = format!("{kind:?} {count} {missing}: {}", world.report());
@@ -415,7 +415,7 @@ fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_rep
         let first = Exchange::post(&mut world, ends, Kind::Read, 64 << 10, 1);
         world.run_until(|world| first.is_done(world));
         for i in 0..forged {
-            let psn = Psn::wrapping(OPTIONS.first_psn[0].wrapping_sub(WINDOW + i * 0x1_0000));
+            let psn = Psn::wrapping(OPTIONS.first_psn[0].get().wrapping_sub(WINDOW + i * 0x1_0000));
             let opcode = opcode::RC_READ_RESPONSE_MIDDLE;
             let packet = forge::response(opcode, ends[0].qpn, psn, forge::ACK, &[0; 1024]);
             world.forge(1, 0, &packet);
@@ -434,7 +434,7 @@ fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_rep
 fn forged_requests_that_are_kept_go_after_100_to_200_ms_without_progress() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], OPTIONS);
-    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    let first = OPTIONS.first_psn[0];
     for ahead in [1, 2, 100, WINDOW] {
         let packet = forge::send_only(ends[1].qpn, first.advanced_by(ahead), b"EVILEVIL");
         world.forge(0, 1, &packet);

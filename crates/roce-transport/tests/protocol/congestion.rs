@@ -7,7 +7,7 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnPar
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{PathMtu, Psn, opcode};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -19,7 +19,7 @@ fn narrow(queue_frames: usize) -> WorldConfig {
     WorldConfig { link, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 10, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(10), ..DEFAULT };
 
 #[test]
 fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
@@ -41,7 +41,7 @@ fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
 #[test]
 fn a_queue_that_overflows_costs_no_more_than_the_time_of_the_message_once_more() {
     // With the ACK timer of ibverbs' own programs: one of its waits is ten messages.
-    let options = Options { ack_timeout: 14, ..OPTIONS };
+    let options = Options { ack_timeout: timeout(14), ..OPTIONS };
     for kind in [Kind::Write, Kind::Send, Kind::Read] {
         let time = |queue_frames| {
             let mut world = World::new(2, narrow(queue_frames));

@@ -6,7 +6,7 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::EndpointConfig;
 use roce_wire::{Credits, Syndrome, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, rnr_timer, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::{World, WorldConfig, test_config};
 
@@ -14,7 +14,7 @@ use crate::common::world::{World, WorldConfig, test_config};
 fn told(config: WorldConfig, more: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::new(2, config);
     world.keep_timeline(true);
-    let options = Options { min_rnr_timer: 20, ack_timeout: 16, ..Options::default() };
+    let options = Options { min_rnr_timer: rnr_timer(20), ack_timeout: timeout(16), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let first = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
     first.post_receives(&mut world);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::PathMtu;
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::{World, WorldConfig, test_config};
 
@@ -16,7 +16,7 @@ fn config(whole_trains: bool) -> WorldConfig {
     WorldConfig { link, whole_trains, batch: 8, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: timeout(14), ..DEFAULT };
 const QUEUE_PAIRS: usize = 8;
 const LEN: usize = 64 << 10;
 const COUNT: usize = 40;

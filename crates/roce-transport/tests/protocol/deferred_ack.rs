@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{QpCap, QpState, SendWr};
 
-use crate::common::connection::{End, Options, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, End, Options, RECV_CQ, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::{World, WorldConfig, test_config};
 
@@ -15,9 +15,9 @@ const PACE: Duration = Duration::from_micros(50);
 fn pair(max_send_wr: u32) -> (World, [End; 2]) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let capacities = QpCap { max_send_wr, ..Options::DEFAULT.capacities };
+    let capacities = QpCap { max_send_wr, ..DEFAULT.cap };
     let ends =
-        connect(&mut world, [0, 1], Options { capacities, signal_all: false, ..Options::DEFAULT });
+        connect(&mut world, [0, 1], Options { cap: capacities, signal_all: false, ..DEFAULT });
     (world, ends)
 }
 
@@ -122,7 +122,7 @@ fn a_request_that_reports_its_success_is_never_lazy() {
 fn without_an_ack_timeout_no_ack_is_deferred() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let options = Options { signal_all: false, ack_timeout: 0, ..Options::DEFAULT };
+    let options = Options { signal_all: false, ack_timeout: timeout(0), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 5);
     exchange.post_receives(&mut world);
@@ -136,7 +136,7 @@ fn a_peer_of_which_no_ack_was_requested_is_not_given_up() {
     // No retry is allowed, and the ACK timer is shorter than the wait before anything is measured.
     for pause in [1, 300, 900] {
         let mut world = World::pair();
-        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let options = Options { signal_all: false, retry_count: 0, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 40);
         exchange.post_receives(&mut world);
@@ -156,7 +156,7 @@ fn a_late_ack_request_leaves_the_peer_as_much_time_as_an_early_one() {
     // About a millisecond; the first question comes shortly before it is over, or never.
     for asks in [true, false] {
         let mut world = World::pair();
-        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let options = Options { signal_all: false, retry_count: 0, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 2);
         ends[0].post_send(&mut world, lazy(&exchange, 0));
@@ -178,7 +178,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_deferred_acks_follow() {
     for retry_count in [0, 1, 3] {
         for pace in [10, 50, 180, 700] {
             let mut world = World::pair();
-            let options = Options { signal_all: false, retry_count, ..Options::DEFAULT };
+            let options = Options { signal_all: false, retry_count, ..DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             let first = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
             let work = SendWr { signaled: true, ..first.send_work(0) };
@@ -206,7 +206,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_deferred_acks_follow() {
 
 /// A connection with a timer of four seconds that has measured its round trip of 20 µs.
 fn measured() -> (World, [End; 2]) {
-    measured_with(Options { ack_timeout: 20, ..Options::DEFAULT })
+    measured_with(Options { ack_timeout: timeout(20), ..DEFAULT })
 }
 
 fn measured_with(options: Options) -> (World, [End; 2]) {
@@ -268,7 +268,7 @@ fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
 #[test]
 fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
     for late in [850, 900, 950, 1000, 1040] {
-        let (mut world, ends) = measured_with(Options { retry_count: 0, ..Options::DEFAULT });
+        let (mut world, ends) = measured_with(Options { retry_count: 0, ..DEFAULT });
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
         let (began, mut count) = (world.now(), 0);
         let since = |world: &World| world.now().saturating_since(began);
@@ -293,7 +293,7 @@ fn a_queue_pair_that_defers_acks_gives_up_its_turn_as_others_do() {
     let config = WorldConfig { train_packets: 1, ..test_config() };
     let mut world = World::new(2, config);
     world.keep_timeline(true);
-    let options = Options { signal_all: false, ..Options::DEFAULT };
+    let options = Options { signal_all: false, ..DEFAULT };
     let exchanges = [(); 2].map(|()| {
         let ends = connect(&mut world, [0, 1], options);
         Exchange::prepare(&mut world, ends, Kind::Write, 4, 40)

@@ -6,18 +6,19 @@ use roce_fabric::LinkConfig;
 use roce_simnet::Driver;
 use roce_transport::{CompletionStatus, Instant, QpState};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::{World, WorldConfig, test_config};
 
 /// Kinds that the peer answers in each of the ways that there are.
 const KINDS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd];
 
-const OPTIONS: Options = Options { ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { ack_timeout: timeout(14), ..DEFAULT };
 
 /// The time after which a dead peer is given up: the ACK timeout for each try.
 fn bound(options: Options) -> Duration {
-    Duration::from_nanos(4096 << options.ack_timeout) * (u32::from(options.retry_count) + 1)
+    Duration::from_nanos(4096 << options.ack_timeout.exponent())
+        * (u32::from(options.retry_count) + 1)
 }
 
 /// A round trip of 20 µs, and a connection that has measured it.
@@ -87,7 +88,7 @@ fn a_request_that_was_written_and_not_sent_before_the_driver_was_stopped_has_its
     // Without any retry, and with ACK timeouts from a millisecond on.
     for kind in KINDS {
         for ack_timeout in [8, 10, 14] {
-            let options = Options { ack_timeout, retry_count: 0, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count: 0, ..DEFAULT };
             let (mut world, ends) = connected(options);
             stop(&mut world, 0, bound(options) * 3 + Duration::from_millis(10));
             let exchange = Exchange::post(&mut world, ends, kind, 3000, 3);
@@ -123,7 +124,7 @@ fn a_driver_that_is_starved_all_the_time_fails_no_request_to_a_peer_that_lives()
     // With ACK timeouts far shorter than it waits for a processor, and no retry.
     for period in [20, 35, 50] {
         for ack_timeout in [6, 8, 10, 14] {
-            let options = Options { ack_timeout, retry_count: 0, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count: 0, ..DEFAULT };
             for kind in KINDS {
                 let (mut world, ends) = connected(options);
                 world.hosts[0].driver.starved = Some(starved(period));
@@ -154,7 +155,7 @@ fn two_drivers_that_are_starved_fail_nothing_within_the_usual_bound() {
 fn a_driver_that_is_starved_all_the_time_gives_up_a_dead_peer_in_bounded_running_time() {
     for period in [20, 35, 50] {
         for (ack_timeout, retry_count) in [(8, 7), (14, 0), (14, 7)] {
-            let options = Options { ack_timeout, retry_count, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count, ..DEFAULT };
             let (mut world, ends) = connected(options);
             world.hosts[1].driver.stopped_until = Driver::FOR_EVER;
             world.hosts[0].driver.starved = Some(starved(period));

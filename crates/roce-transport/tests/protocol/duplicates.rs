@@ -3,7 +3,7 @@
 use roce_transport::QpState;
 use roce_wire::{Aeth, Psn, Qpn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
@@ -12,7 +12,7 @@ use crate::common::world::{Sent, World};
 fn finished(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
     world.settle();
     exchange.check(&world);

@@ -8,7 +8,7 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{GapReport, GapRun, MAX_GAP_REPORT_LEN, PathMtu, Psn, opcode};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -25,7 +25,7 @@ const LINK_GBITS: f64 = 10.0 * 1024.0 / 1082.0;
 
 /// Queue pairs that have agreed on reports, or not.
 const fn options(gap_reports: bool) -> Options {
-    Options { path_mtu: PathMtu::B1024, ack_timeout: 14, gap_reports, ..Options::DEFAULT }
+    Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), gap_reports, ..DEFAULT }
 }
 
 /// A window that losses do not shrink: what the path holds, and what is sent between two ACKs.
@@ -171,7 +171,7 @@ fn the_report_of_a_peer_that_has_not_agreed_changes_nothing() {
 #[test]
 fn forged_reports_complete_nothing_and_repeat_two_windows_of_packets_at_most() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 20, gap_reports: true, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(20), gap_reports: true, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
     let _exchange = Exchange::post(&mut world, ends, Kind::Write, 60 * 256, 1);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{Endpoint, EndpointConfig, WindowConfig};
-use roce_wire::{NakCode, PathMtu, Psn, opcode};
+use roce_wire::{NakCode, PathMtu, opcode};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
 const SEEDS: u64 = 6;
 
 /// What a path does, and the microseconds that all seeds together took, packet by packet and in whole
@@ -159,7 +159,7 @@ fn what_was_sent_twice_before_a_nak_is_no_evidence_that_the_peer_keeps_packets()
     for round in 0..3 {
         let _exchange = Exchange::post(&mut world, ends, Kind::Write, PACKETS as usize * 1024, 1);
         let respond = |world: &mut World, packet: u32, syndrome| {
-            let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = OPTIONS.first_psn[0];
             let psn = psn.advanced_by(1 + PACKETS * round + packet);
             world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn, syndrome));
         };

@@ -8,7 +8,7 @@ use roce_wire::{
     Syndrome, opcode,
 };
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, create};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, PD, connect, create};
 use crate::common::exchange::sge;
 use crate::common::forge;
 use crate::common::world::{Sent, World, seal_one};
@@ -18,7 +18,7 @@ use roce_simnet::{Region, Rights};
 fn victim() -> (World, [End; 2], Region) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     for wr_id in 0..4 {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
@@ -137,7 +137,7 @@ fn a_packet_of_another_service_is_dropped() {
 fn a_queue_pair_that_may_not_receive_yet_or_any_more_drops_requests() {
     let (mut world, ends, _) = victim();
     let fresh = End { node: 1, qpn: Qpn::new(0x999).unwrap() };
-    create(&mut world, 1, fresh.qpn, &Options::default());
+    create(&mut world, 1, fresh.qpn, &DEFAULT);
     let packet = forge::send_only(fresh.qpn, expected(), b"early");
     assert_eq!(dropped(&mut world, |world| world.forge(0, 1, &packet)), "wrong_state");
     ends[1].move_to(&mut world, QpState::Error);

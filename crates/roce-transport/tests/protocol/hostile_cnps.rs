@@ -9,12 +9,12 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnPar
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{BTH_LEN, Headers, PathMtu, Psn, Qpn, opcode};
 
-use crate::common::connection::{End, Options, connect, create, receive_only, reconnect};
+use crate::common::connection::{DEFAULT, End, Options, connect, create, receive_only, reconnect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, seal_one, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..DEFAULT };
 /// Packets.
 const WINDOW: u32 = 64;
 /// The largest of DCQCN in bits per second.

@@ -9,12 +9,12 @@ use roce_wire::{
     BTH_LEN, GapReport, GapRun, Headers, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS, Psn, Qpn, opcode,
 };
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, rnr_timer};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
 
-const AGREED: Options = Options { gap_reports: true, ..Options::DEFAULT };
+const AGREED: Options = Options { gap_reports: true, ..DEFAULT };
 const MTU: usize = 256;
 /// Packets of the message, more than its windows admit at once.
 const PACKETS: usize = 200;
@@ -229,7 +229,7 @@ fn a_report_completes_the_requests_before_its_psn_as_an_ack_does_and_no_other() 
 fn in_the_wait_for_a_receive_a_report_repairs_nothing_and_what_it_acknowledges_ends_the_wait() {
     let mut world = World::pair();
     // One that outlasts the test.
-    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: 0, ..AGREED });
+    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: rnr_timer(0), ..AGREED });
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
     let _exchange = Exchange::post(&mut world, ends, Kind::Send, MTU, 10);
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(1), forge::rnr(0)));

@@ -4,7 +4,7 @@ use roce_simnet::Rights;
 use roce_transport::{AccessFlags, CompletionStatus, QpState};
 use roce_wire::{Deth, KnownOpcode, Psn, Reth, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, connect, of_service};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::world::World;
@@ -12,7 +12,7 @@ use crate::common::world::World;
 /// A pair of this service whose node 1 has a region, and so many receives over it.
 fn victim(service: Service, receives: u64) -> (World, [End; 2], roce_simnet::Region) {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::of(service));
+    let ends = connect(&mut world, [0, 1], of_service(service));
     let region = world.hosts[1].memory.register(4096, Rights::ALL);
     for wr_id in 0..receives {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
@@ -27,7 +27,7 @@ fn first_psn() -> Psn {
 /// A connection beside works as ever.
 #[track_caller]
 fn assert_others_undisturbed(world: &mut World) {
-    let ends = connect(world, [0, 1], Options::default());
+    let ends = connect(world, [0, 1], DEFAULT);
     let exchange = Exchange::post(world, ends, Kind::Send, 1000, 3);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(world);
@@ -69,7 +69,7 @@ fn sound_packets(
             let whole =
                 if code.info().position.is_last() { reth } else { Reth { len: 300, ..reth } };
             headers.reth = headers.reth.map(|_| whole);
-            let deth = Deth { q_key: Options::DEFAULT.q_key, source_qp: from.qpn };
+            let deth = Deth { q_key: DEFAULT.q_key, source_qp: from.qpn };
             headers.deth = headers.deth.map(|_| deth);
             forge::packet(&headers, &vec![9; len])
         })
@@ -190,7 +190,7 @@ fn a_flood_to_a_queue_pair_without_receives_is_counted_and_hurts_no_other() {
     {
         let (mut world, ends, _) = victim(service, 0);
         let mut headers = forge::headers(code, ends[1].qpn, first_psn());
-        let deth = Deth { q_key: Options::DEFAULT.q_key, source_qp: ends[0].qpn };
+        let deth = Deth { q_key: DEFAULT.q_key, source_qp: ends[0].qpn };
         headers.deth = headers.deth.map(|_| deth);
         for _ in 0..1000 {
             world.forge(0, 1, &forge::packet(&headers, &[1; 64]));

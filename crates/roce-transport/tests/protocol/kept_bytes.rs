@@ -6,7 +6,7 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, opcode};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, RECV_CQ, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -14,7 +14,7 @@ use crate::common::world::{World, WorldConfig, test_config};
 const QPS: usize = 64;
 const PACKETS: u32 = 60;
 const MTU: usize = 1024;
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 20, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(20), ..DEFAULT };
 
 /// A queue pair of node 1 that has requested a READ, and the memory that its peer writes.
 struct Victim {
@@ -28,7 +28,7 @@ struct Victim {
 impl Victim {
     /// Request number `ahead` of the peer: a WRITE of a packet.
     fn request(&self, ahead: u32) -> Vec<u8> {
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap().advanced_by(ahead);
+        let psn = OPTIONS.first_psn[0].advanced_by(ahead);
         let address = self.target.address + u64::from(ahead) * MTU as u64;
         let reth = Reth { address, key: self.target.key, len: MTU as u32 };
         forge::write_only(self.ends[1].qpn, psn, reth, &[ahead as u8; MTU])
@@ -46,7 +46,7 @@ impl Victim {
     }
 
     fn response_psn(&self, ahead: u32) -> Psn {
-        Psn::new(OPTIONS.first_psn[1]).unwrap().advanced_by(ahead)
+        OPTIONS.first_psn[1].advanced_by(ahead)
     }
 }
 
@@ -143,7 +143,7 @@ fn release(world: &mut World, victim: &Victim, how: Release) {
             assert!(world.with(1, |node, _| node.endpoint.destroy_qp(end.qpn)));
         }
         Release::BadRequest => {
-            let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = OPTIONS.first_psn[0];
             let headers = forge::headers(opcode::RC_SEND_MIDDLE, end.qpn, psn);
             world.forge(0, 1, &forge::packet(&headers, &[0; MTU]));
             assert_eq!(end.state(world), QpState::Error);

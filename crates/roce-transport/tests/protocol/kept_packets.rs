@@ -8,7 +8,7 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
@@ -22,7 +22,7 @@ fn expected() -> Psn {
 fn receiver(config: EndpointConfig) -> (World, [End; 2], Region) {
     let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let region = world.hosts[1].memory.register_filled(PD, 80, Rights::ALL, 0xaa);
     for i in 0..10 {
         ends[1].post_recv(&mut world, i, &[sge(region, 8 * i as usize, 8)]);
@@ -72,7 +72,7 @@ fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
 fn packets_that_a_gap_held_back_are_acknowledged_at_once_though_none_requests_it() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let options = Options { path_mtu: PathMtu::B256, ..Options::default() };
+    let options = Options { path_mtu: PathMtu::B256, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let region = world.hosts[1].memory.register_filled(PD, 1024, Rights::ALL, 0);
     // The first packets of a WRITE of four, which have no AckReq.
@@ -161,7 +161,7 @@ fn peers_that_send_all_but_the_first_packet_fill_no_more_than_the_limit_and_leav
     const LIMIT: usize = 64 << 10;
     let config = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
     let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
-    let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
+    let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], DEFAULT)).collect();
     let held = |world: &World| world.hosts[1].endpoint.reorder_bytes();
     let mut before = 0;
     for (i, [_, to]) in ends.iter().enumerate() {
@@ -207,7 +207,7 @@ fn fixed_window() -> EndpointConfig {
 fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone() {
     let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..test_config() };
     let mut world = World::new(2, config);
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let lose = |at: usize| {
         Impairment::scripted((0..=at).map(|i| if i == at { Fate::Drop } else { Fate::Pass }))
@@ -226,7 +226,7 @@ fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone()
 fn a_peer_that_keeps_nothing_gets_everything_again() {
     let endpoint = EndpointConfig { max_reorder_bytes: 0, ..fixed_window() };
     let mut world = World::new(2, WorldConfig { link: FAST, endpoint, ..test_config() });
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(1, rates));
@@ -244,8 +244,8 @@ fn write_over(link: LinkConfig, drop: f64) -> (f64, f64) {
     endpoint.peer_window.max_frames = 1000;
     let link = LinkConfig { latency: Duration::from_micros(110), ..link };
     let mut world = World::new(2, WorldConfig { link, endpoint, ..test_config() });
-    let agreed = Options { gap_reports: true, ..Options::DEFAULT };
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..agreed };
+    let agreed = Options { gap_reports: true, ..DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..agreed };
     let ends = connect(&mut world, [0, 1], options);
     let rates = ImpairmentRates { drop, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(1, rates));
@@ -300,7 +300,7 @@ fn reordered(kinds: &'static [Kind]) -> impl Strategy<Value = Reordered> {
 fn reordering_world(case: Reordered) -> (World, [End; 2]) {
     let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..test_config() };
     let mut world = World::new(2, config);
-    let options = Options { ack_timeout: 14, gap_reports: true, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), gap_reports: true, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let loss = f64::from(case.loss) / 1000.0;
     let rates = ImpairmentRates {
@@ -360,7 +360,7 @@ fn reordered_atomics_are_executed_once_in_order_and_cost_a_fifth_at_most() {
 fn reading(packets: usize, config: EndpointConfig) -> (World, [End; 2], Region) {
     let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
     world.keep_timeline(true);
-    let options = Options { ack_timeout: 20, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, Kind::Read, packets * 256, 1);
@@ -404,7 +404,7 @@ fn nothing_of_a_read_is_written_behind_a_gap_before_it_closes() {
 fn of_a_read_exactly_what_is_missing_is_requested_again() {
     let mut world = World::new(2, WorldConfig { link: FAST, ..test_config() });
     world.keep_timeline(true);
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let lost = [17, 30, 31, 32, 59];
     let fates = (0..60).map(|i| if lost.contains(&i) { Fate::Drop } else { Fate::Pass });
@@ -424,7 +424,7 @@ fn of_a_read_exactly_what_is_missing_is_requested_again() {
 #[test]
 fn a_lost_repair_of_a_read_is_repeated_though_a_later_gap_waits_for_it() {
     let mut world = World::new(2, WorldConfig { link: FAST, ..test_config() });
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     // Two responses, and the repetition of the first.
     let lost = [17, 30, 60];
@@ -441,7 +441,7 @@ fn a_lost_repair_of_a_read_is_repeated_though_a_later_gap_waits_for_it() {
 #[test]
 fn an_answer_to_an_atomic_behind_a_lost_one_is_kept() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(1, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::FetchAdd, 8, 4);

@@ -5,14 +5,14 @@ use roce_transport::{
 };
 use roce_wire::PathMtu;
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, timeout};
 use crate::common::exchange::{Kind, work};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
 
 fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
-    let options = Options { path_mtu, ack_timeout: 14, ..Options::default() };
+    let options = Options { path_mtu, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let local = world.hosts[0].memory.register_synthetic(PD, len, Rights::ALL, 42);
     let remote = world.hosts[1].memory.register_synthetic(PD, len, Rights::ALL, 42);

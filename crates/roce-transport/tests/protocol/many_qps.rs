@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{CompletionStatus, Endpoint, EndpointConfig, Instant, PeerWindowConfig};
-use roce_wire::{PathMtu, Psn, Reth};
+use roce_wire::{PathMtu, Reth};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -19,7 +19,7 @@ fn slow(queue_frames: usize) -> WorldConfig {
     WorldConfig { link, whole_trains: true, batch: 8, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: timeout(14), ..DEFAULT };
 /// A first packet and a last one, which share a frame where there are trains.
 const LEN: usize = 8 << 10;
 /// Bits of a message on the wire, as nanoseconds at 1 Gb/s.
@@ -92,7 +92,7 @@ fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
     let first = crowd[0].to.qpn;
     assert_eq!(requests(&world), [first], "it stands in line again, and the others behind it");
     // Its first packet is answered; meanwhile it is asked something itself.
-    let [mine, its] = OPTIONS.first_psn.map(|raw| Psn::new(raw).unwrap());
+    let [mine, its] = OPTIONS.first_psn;
     let answer = forge::acknowledge(crowd[0].from.qpn, mine, forge::ACK);
     let reth = Reth { address: 0, key: 0, len: 0 };
     let question = forge::write_only(crowd[0].from.qpn, its, reth, &[]);
@@ -120,7 +120,7 @@ fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
         world.sent(0).iter().map(|it| it.headers().bth.dest_qp).collect()
     };
     assert_eq!(sent(&world), expected, "the others stand in line");
-    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    let first = OPTIONS.first_psn[0];
     for (answered, turn) in [waiting[0].to, waiting[0].to, waiting[1].to].into_iter().enumerate() {
         let psn = first.advanced_by(answered as u32);
         let answer = forge::acknowledge(ends[0].qpn, psn, forge::ACK);
@@ -149,7 +149,7 @@ fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
     let last = newcomer(&mut world);
     for it in [first, third, last] {
         assert_eq!(world.sent(0).last().unwrap().headers().bth.dest_qp, it[1].qpn);
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+        let psn = OPTIONS.first_psn[0];
         world.forge(1, 0, &forge::acknowledge(it[0].qpn, psn, forge::ACK));
     }
     assert_eq!(world.sent(0).len(), 3, "{}", world.report());
@@ -205,7 +205,7 @@ fn the_probes_of_a_crowd_do_not_overflow_the_short_queue_of_a_peer_that_goes_bac
 fn a_dead_peer_blocks_no_queue_pair_of_another_peer_and_is_given_up_in_time() {
     let mut world = World::new(3, slow(128));
     world.set_impairment(2, Impairment::scripted(vec![Fate::Drop; 1_000_000]));
-    let options = Options { ack_timeout: 13, retry_count: 3, ..OPTIONS };
+    let options = Options { ack_timeout: timeout(13), retry_count: 3, ..OPTIONS };
     let to_dead = crowd(&mut world, (2, 200), options, (Kind::Write, 1));
     let began = world.now();
     let to_living = crowd(&mut world, (1, 100), options, (Kind::Write, 8));
@@ -228,7 +228,7 @@ fn frames_that_get_no_response_block_no_queue_pair() {
     // The queue pairs that sent first have no timer, and all that they sent is lost.
     let mut world = World::new(2, slow(128));
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 96]));
-    let never = Options { ack_timeout: 0, ..OPTIONS };
+    let never = Options { ack_timeout: timeout(0), ..OPTIONS };
     let lost = crowd(&mut world, (1, 48), never, (Kind::Write, 1));
     let began = world.now();
     let others = crowd(&mut world, (1, 48), never, (Kind::Write, 8));

@@ -7,14 +7,14 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, Service};
 use roce_wire::{Headers, PathMtu, Psn, Reth, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
 
 /// ECT(0).
 const ECT: u8 = 2;
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..DEFAULT };
 
 fn world(traffic_class: u8, congestion: CongestionConfig) -> World {
     let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
@@ -205,7 +205,7 @@ fn a_forged_mark_with_a_psn_that_the_peer_cannot_be_at_draws_no_cnp_and_limits_n
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
             let len = 1024 * IN_FLIGHT as usize;
             let _exchange = Exchange::post(&mut world, ends, Kind::Read, len, 1);
-            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let first = OPTIONS.first_psn[0];
             let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
             let packet = (mark.packet)(&ends, psn);
             world.forge_marked(mark.from, 1 - mark.from, &packet);

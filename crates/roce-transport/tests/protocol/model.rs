@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect};
 use crate::common::exchange::{sge, work};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -259,7 +259,7 @@ fn random_operations_both_ways_do_what_the_naive_model_says() {
     for_each_case(6000, strategy, |(seed, rates, steps)| {
         let ect = WorldConfig { traffic_class: 2, ..test_config() };
         let mut world = World::new(2, ect);
-        let options = Options { signal_all: false, ..Options::default() };
+        let options = Options { signal_all: false, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         world.set_impairment(0, Impairment::random(seed, rates));
         world.set_impairment(1, Impairment::random(!seed, rates));

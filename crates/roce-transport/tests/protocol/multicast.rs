@@ -6,12 +6,12 @@ use roce_simnet::Rights;
 use roce_transport::{AttachError, MAX_GROUP_MEMBERS};
 use roce_wire::{Deth, GRH_LEN, Psn, Qpn, Service, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, of_service};
 use crate::common::exchange::sge;
 use crate::common::forge;
 use crate::common::world::World;
 
-const UD: Options = Options::of(Service::Ud);
+const UD: Options = of_service(Service::Ud);
 
 fn group() -> IpAddr {
     IpAddr::from([239, 1, 2, 3])
@@ -96,7 +96,7 @@ fn a_membership_ends_with_detach_or_with_the_queue_pair() {
 #[test]
 fn only_so_many_queue_pairs_of_datagrams_are_members_and_only_of_groups() {
     let (mut world, _, [first, ..]) = world_of_four();
-    let reliable = connect(&mut world, [0, 1], Options::DEFAULT)[1];
+    let reliable = connect(&mut world, [0, 1], DEFAULT)[1];
     let more: Vec<End> =
         (0..MAX_GROUP_MEMBERS).map(|_| connect(&mut world, [0, 1], UD)[1]).collect();
     let endpoint = &mut world.hosts[1].endpoint;

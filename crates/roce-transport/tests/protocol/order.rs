@@ -9,7 +9,7 @@ use roce_transport::{
 };
 use roce_wire::{KnownOpcode, Qpn, opcode};
 
-use crate::common::connection::{Options, PD, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, Options, PD, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind, sge, work};
 use crate::common::world::{World, WorldConfig, test_config};
 use roce_simnet::{Region, Rights};
@@ -42,7 +42,7 @@ fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
 #[test]
 fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
     let source = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     let target = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 140);
@@ -59,7 +59,7 @@ fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
 #[test]
 fn without_a_fence_requests_follow_a_read_at_once() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
     let source = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     ends[0].post_send(&mut world, read(source, local));
@@ -71,7 +71,7 @@ fn without_a_fence_requests_follow_a_read_at_once() {
 #[test]
 fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
     let source = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..12 {
@@ -86,7 +86,7 @@ fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
 #[test]
 fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
     let mut world = World::pair();
-    let options = Options { signal_all: false, ..Options::default() };
+    let options = Options { signal_all: false, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
     let target = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
@@ -109,7 +109,7 @@ fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
 #[test]
 fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let mut world = World::pair();
-    let options = Options { signal_all: false, ..Options::default() };
+    let options = Options { signal_all: false, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
     let closed = world.hosts[1].memory.register_filled(PD, 200, AccessFlags::empty(), 70);
@@ -129,8 +129,8 @@ fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
 #[test]
 fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
     let mut world = slow_world();
-    let mut options = Options::default();
-    options.capacities.max_send_wr = 4;
+    let mut options = DEFAULT;
+    options.cap.max_send_wr = 4;
     let ends = connect(&mut world, [0, 1], options);
     let local = world.hosts[0].memory.register_filled(PD, 10, Rights::ALL, 1);
     let target = world.hosts[1].memory.register_filled(PD, 10, Rights::ALL, 70);
@@ -146,7 +146,7 @@ fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
 #[test]
 fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, 600, Rights::ALL, 1);
     let target = world.hosts[1].memory.register_filled(PD, 600, Rights::ALL, 1);
     let asked = [true, false, false, true];
@@ -166,7 +166,7 @@ fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
 #[test]
 fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let begun = Exchange::post(&mut world, ends, Kind::Write, 2000, 3);
     let drain = QpAttributes {
         state: Some(QpState::SendQueueDrain),
@@ -203,7 +203,7 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
 fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 120]));
     let begun = Exchange::post(&mut world, ends, Kind::Write, 40 * 256, 3);
     assert_eq!(world.sent(0).len(), 120);
@@ -221,7 +221,7 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
 #[test]
 fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let local = world.hosts[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
     let target = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..5 {
@@ -248,7 +248,7 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
 #[test]
 fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let rights = Rights { invalidatable: true, ..Rights::ALL };
     let local = world.hosts[0].memory.register_filled(PD, 2000, rights, 1);
     let target = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
@@ -272,7 +272,7 @@ fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
 #[test]
 fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_others() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, CqHandle(999)));
     assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "another queue is not our affair");
     world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, RECV_CQ));
@@ -285,7 +285,7 @@ fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_other
 #[test]
 fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
     let mut world = slow_world();
-    let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
+    let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], DEFAULT)).collect();
     let local = world.hosts[0].memory.register_filled(PD, 100_000, Rights::ALL, 1);
     let target = world.hosts[1].memory.register_filled(PD, 100_000, Rights::ALL, 70);
     // All posted before any may speak.
@@ -318,13 +318,14 @@ fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
 #[test]
 fn a_queue_pair_that_was_reset_can_be_connected_anew_and_hears_no_ghosts() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let lost = Exchange::post(&mut world, ends, Kind::Write, 5000, 3);
     for end in ends {
         end.move_to(&mut world, QpState::Reset);
     }
     assert!(!lost.is_done(&world), "a reset makes no completions");
-    let options = Options { first_psn: [0x10_0000, 0x20_0000], ..Options::default() };
+    let options =
+        Options { first_psn: [0x10_0000, 0x20_0000].map(roce_wire::Psn::wrapping), ..DEFAULT };
     crate::common::connection::reconnect(&mut world, ends, options);
     let exchange = Exchange::post(&mut world, ends, Kind::SendImmediate, 5000, 3);
     world.settle();

@@ -4,7 +4,9 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{AccessFlags, CompletionStatus, QpState, SendOperation, SendWr};
 use roce_wire::{Feth, FlushExtent, NakCode, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, connect_each};
+use crate::common::connection::{
+    DEFAULT, End, FIRST_PSN, Options, PD, connect, connect_each, timeout,
+};
 use crate::common::exchange::{Exchange, Kind, work};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
@@ -17,7 +19,7 @@ const LEN: usize = 800;
 fn world_with(rights: Rights, access: AccessFlags) -> (World, [End; 2], Region) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let options = Options::default();
+    let options = DEFAULT;
     let ends = connect_each(&mut world, [0, 1], [options, Options { access, ..options }]);
     let region = world.hosts[1].memory.register_filled(PD, LEN, rights, 50);
     (world, ends, region)
@@ -211,7 +213,7 @@ fn a_peer_may_have_more_flushes_on_their_way_than_reads_were_agreed_upon() {
     for resources in [0, 1, 4] {
         let mut world = World::pair();
         world.keep_timeline(true);
-        let options = Options::default();
+        let options = DEFAULT;
         let few = Options { max_dest_rd_atomic: resources, ..options };
         let ends = connect_each(&mut world, [0, 1], [options, few]);
         let region = world.hosts[1].memory.register_filled(PD, LEN, Rights::ALL, 5);
@@ -262,7 +264,7 @@ fn a_response_with_bytes_or_of_an_atomic_is_no_success() {
     for kind in [Kind::Flush, Kind::AtomicWrite] {
         for (code, len, expected) in cases {
             let mut world = World::pair();
-            let options = Options { ack_timeout: 20, ..Options::default() };
+            let options = Options { ack_timeout: timeout(20), ..DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
             Exchange::post(&mut world, ends, kind, 8, 1);

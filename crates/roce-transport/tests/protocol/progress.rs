@@ -9,7 +9,7 @@ use roce_transport::{
     WindowConfig,
 };
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, request, sge, work};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -19,7 +19,9 @@ use roce_wire::Service;
 /// The time that all tries of a request take: an ACK timeout for each, and another one at most
 /// where what is sent again has to wait before it leaves.
 fn bound(options: &Options) -> Duration {
-    Duration::from_nanos(4096 << options.ack_timeout) * 2 * (u32::from(options.retry_count) + 1)
+    Duration::from_nanos(4096 << options.ack_timeout.exponent())
+        * 2
+        * (u32::from(options.retry_count) + 1)
 }
 
 /// Time until the window of a dead peer stops limiting.
@@ -123,12 +125,12 @@ fn setup() -> impl Strategy<Value = Setup> {
             let (services, max_rate) = services;
             let (signal_all, is_single, loss) = rest;
             let options = Options {
-                ack_timeout,
+                ack_timeout: timeout(ack_timeout),
                 retry_count,
                 rnr_retry,
                 signal_all,
                 max_rate,
-                ..Options::DEFAULT
+                ..DEFAULT
             };
             let peer = PeerWindowConfig {
                 initial_frames: frames,
@@ -371,7 +373,7 @@ fn every_request_ends_whatever_keeps_the_driver_from_sending() {
 
 /// Options whose bound is short, and the bound.
 fn short() -> (Options, Duration) {
-    let options = Options { ack_timeout: 8, retry_count: 3, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(8), retry_count: 3, ..DEFAULT };
     (options, Duration::from_nanos(4096 << 8) * 4)
 }
 
@@ -451,7 +453,7 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_respons
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 4, min_frames: 4, max_frames: 4 };
     let mut world = World::new(2, config);
-    let options = Options { ack_timeout: 7, retry_count: 0, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(7), retry_count: 0, ..DEFAULT };
     let exchanges: Vec<_> = (0..100)
         .map(|_| {
             let ends = connect(&mut world, [0, 1], options);

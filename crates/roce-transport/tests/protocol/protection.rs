@@ -2,7 +2,7 @@
 
 use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteAddr, SendWr};
 
-use crate::common::connection::{End, Options, PD, connect, connect_each};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, connect_each};
 use crate::common::exchange::{self, Kind, sge};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
@@ -81,7 +81,7 @@ fn all_but(right: AccessFlags) -> Rights {
 
 fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let target = world.hosts[1].memory.register_filled(pd, LEN as usize, rights, 50);
     let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     (world, ends, target, local)
@@ -171,7 +171,7 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
     for kind in REMOTE {
         let without = right_of(kind);
         let mut world = World::pair();
-        let options = Options::default();
+        let options = DEFAULT;
         let strict = Options { access: AccessFlags::ALL.difference(without), ..options };
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
         let target = world.hosts[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
@@ -201,7 +201,7 @@ fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
 fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
     for len in [101, 255, 256, 257, 600, 4000] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let target = world.hosts[1].memory.register_filled(PD, 1000, Rights::ALL, 50);
         let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
         let before = world.hosts[1].memory.bytes(target).to_vec();
@@ -260,7 +260,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
 #[test]
 fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let rights = all_but(AccessFlags::LOCAL_WRITE);
     let target = world.hosts[1].memory.register_filled(PD, 1000, rights, 50);
     let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);

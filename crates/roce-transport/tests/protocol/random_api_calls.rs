@@ -5,7 +5,7 @@ use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create};
+use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create, of_service, timeout};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
@@ -92,8 +92,12 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
     let strategy = (any::<u64>(), service, prop::collection::vec(call(), 1..60));
     for_each_case(5000, strategy, |(seed, service, calls)| {
         let mut world = World::pair();
-        let options =
-            Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::of(service) };
+        let options = Options {
+            retry_count: 2,
+            rnr_retry: 2,
+            ack_timeout: timeout(4),
+            ..of_service(service)
+        };
         let ends = connect(&mut world, [0, 1], options);
         let lossy = ImpairmentRates { drop: 0.05, duplicate: 0.05, ..ImpairmentRates::default() };
         world.set_impairment(0, Impairment::random(seed, lossy));

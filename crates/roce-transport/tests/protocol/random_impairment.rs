@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::{PathMtu, Psn, Syndrome};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{Sent, World, WorldConfig, test_config};
@@ -99,7 +99,7 @@ fn run(scenario: Scenario) {
         ..test_config()
     };
     let mut world = World::new(2, config);
-    let options = Options { path_mtu, ack_timeout: 12, ..Options::default() };
+    let options = Options { path_mtu, ack_timeout: timeout(12), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::random(seed, rates));
     world.set_impairment(1, Impairment::random(!seed, rates));

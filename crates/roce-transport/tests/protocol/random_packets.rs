@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roce_transport::AccessFlags;
 use roce_wire::{Aeth, AtomicEth, Immediate, InvalidateKey, KnownOpcode, Psn, Reth, Syndrome};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
@@ -65,7 +65,7 @@ fn garbage() -> impl Strategy<Value = Garbage> {
 fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
     for_each_case(10_000, prop::collection::vec(garbage(), 1..40), |sequence| {
         let mut world = World::pair();
-        let options = Options { retry_count: 1, rnr_retry: 1, ..Options::default() };
+        let options = Options { retry_count: 1, rnr_retry: 1, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let regions = [0, 1].map(|node: usize| {
             let memory = &mut world.hosts[node].memory;

@@ -6,7 +6,7 @@ use roce_fabric::LinkConfig;
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Operation, Psn, Reth, opcode};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect, connect_each};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect, connect_each};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -21,8 +21,7 @@ fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
             let link = LinkConfig::with_latency(Duration::from_micros(100));
             let mut world = World::new(2, WorldConfig { link, ..test_config() });
             world.keep_timeline(true);
-            let options =
-                Options { max_rd_atomic: depth, max_dest_rd_atomic: depth, ..Options::default() };
+            let options = Options { max_rd_atomic: depth, max_dest_rd_atomic: depth, ..DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             let exchange = Exchange::post(&mut world, ends, kind, 700, 40);
             let mut most = 0;
@@ -49,7 +48,7 @@ fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
 fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_request() {
     for kind in Kind::COUNTED.into_iter().filter(|kind| *kind != Kind::Flush) {
         let mut world = World::pair();
-        let options = Options::default();
+        let options = DEFAULT;
         let none = Options { max_dest_rd_atomic: 0, ..options };
         let ends = connect_each(&mut world, [0, 1], [options, none]);
         let exchange = Exchange::post(&mut world, ends, kind, 100, 1);
@@ -67,7 +66,7 @@ fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_reque
 fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default()); // four at a time
+    let ends = connect(&mut world, [0, 1], DEFAULT); // four at a time
     let region = world.hosts[1].memory.register_filled(PD, 100, Rights::ALL, 5);
     let reth = Reth { address: region.address, key: region.key, len: 100 };
     let first = Psn::new(FIRST_PSN).unwrap();
@@ -86,7 +85,7 @@ fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
 #[test]
 fn reads_behind_writes_do_not_overtake_and_writes_behind_reads_are_not_held_up_by_the_depth() {
     let mut world = World::pair();
-    let options = Options { max_rd_atomic: 1, ..Options::default() };
+    let options = Options { max_rd_atomic: 1, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let mut exchanges = vec![];
     for round in 0..10 {

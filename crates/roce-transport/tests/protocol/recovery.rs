@@ -6,12 +6,12 @@ use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::PathMtu;
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::{World, WorldConfig, test_config};
 
 /// The ACK timer fires after four seconds: nothing here may wait for it.
-const PATIENT: Options = Options { ack_timeout: 20, ..Options::DEFAULT };
+const PATIENT: Options = Options { ack_timeout: timeout(20), ..DEFAULT };
 
 /// Ten packets.
 const LEN: usize = 10 * 256;
@@ -206,7 +206,7 @@ fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
     use crate::common::forge;
     use roce_wire::NakCode;
     let mut world = world();
-    let options = Options { retry_count: 3, ack_timeout: 12, ..Options::DEFAULT }; // 17 ms
+    let options = Options { retry_count: 3, ack_timeout: timeout(12), ..DEFAULT }; // 17 ms
     let ends = connect_and_measure(&mut world, options);
     world.set_impairment(0, Impairment::scripted(drops(1_000_000)));
     Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
@@ -275,7 +275,7 @@ fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
         bits_per_sec: Some(10_000_000_000),
         queue_frames: usize::MAX,
     };
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
     // As a driver sets it where each packet is a frame of its own.
     let peer_window = PeerWindowConfig { initial_frames: 128, max_frames: 2048, min_frames: 4 };

@@ -4,7 +4,7 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{KnownOpcode, NakCode, Psn, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::World;
@@ -13,7 +13,7 @@ use crate::common::world::World;
 fn waiting(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let options = Options { ack_timeout: 20, ..Options::default() };
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
@@ -97,7 +97,7 @@ fn unexpected_responses_are_ignored() {
     // Nor does a queue pair at rest want any.
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     for code in responses().chain([opcode::RC_ACKNOWLEDGE]) {
         for index in [-1, 0, 1] {
             let packet = forge::response(code, ends[0].qpn, psn(index), forge::ACK, &[]);

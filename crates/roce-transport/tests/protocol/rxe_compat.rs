@@ -6,14 +6,14 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Psn, RnrTimer, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::World;
 
 /// Node 0 has sent what was posted; node 1 is played by hand.
 fn scripted(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
-    scripted_with(Options::default(), kind, len, count)
+    scripted_with(DEFAULT, kind, len, count)
 }
 
 fn scripted_with(
@@ -24,7 +24,7 @@ fn scripted_with(
 ) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let options = Options { ack_timeout: 14, ..options }; // 67 ms
+    let options = Options { ack_timeout: timeout(14), ..options }; // 67 ms
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
@@ -58,7 +58,7 @@ fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
 //= test rc-rnr-then-nak
 #[test]
 fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
-    let options = Options { retry_count: 0, ..Options::default() };
+    let options = Options { retry_count: 0, ..DEFAULT };
     let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
     for _ in 0..20 {
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(14)));
@@ -72,7 +72,7 @@ fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
 //= test rc-rnr-then-nak
 #[test]
 fn the_sequence_nak_that_arrives_after_the_wait_of_an_rnr_nak_costs_no_retry() {
-    let options = Options { retry_count: 0, ..Options::default() };
+    let options = Options { retry_count: 0, ..DEFAULT };
     let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
     for _ in 0..20 {
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(1)));
@@ -204,7 +204,7 @@ fn the_response_to_a_repeated_last_packet_may_be_last_or_only() {
 fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
     for kind in Kind::ALL {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let twice = || Impairment::scripted(vec![Fate::Duplicate(Duration::from_micros(3)); 500]);
         world.set_impairment(0, twice());
         world.set_impairment(1, twice());
@@ -220,7 +220,7 @@ fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
 fn a_request_without_ack_req_is_executed_and_the_next_ack_covers_it() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     for id in 0..2 {
         ends[1].post_recv(&mut world, id, &[]);
     }

@@ -16,7 +16,7 @@
 use roce_transport::{AccessFlags, CompletionStatus, QpAttributes, QpState};
 use roce_wire::{NakCode, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, seal_one};
@@ -32,7 +32,7 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
         for below in [1, 7, 8, 63, 64, 4095] {
             let mut world = World::pair();
             world.keep_timeline(true);
-            let ends = connect(&mut world, [0, 1], Options::default());
+            let ends = connect(&mut world, [0, 1], DEFAULT);
             let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
             let reth = Reth { address: u64::MAX - below + 1, key: region.key, len };
             world.forge(0, 1, &forge::read_request(ends[1].qpn, first_psn(), reth));
@@ -48,8 +48,7 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
 fn the_depth_of_a_responder_changes_while_its_answers_are_kept() {
     for (before, after) in [(4, 1), (1, 4), (16, 2), (4, 128), (4, 4)] {
         let mut world = World::pair();
-        let options =
-            Options { max_rd_atomic: 1, max_dest_rd_atomic: before, ..Options::default() };
+        let options = Options { max_rd_atomic: 1, max_dest_rd_atomic: before, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
         let exchange = Exchange::post(&mut world, ends, Kind::Read, 700, 3);
@@ -82,7 +81,7 @@ fn the_depth_of_a_responder_changes_while_its_answers_are_kept() {
 fn an_opcode_means_nothing_until_the_icrc_is_right() {
     let mut world = World::pair();
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     let before = world.hosts[1].memory.bytes(region).to_vec();
     let reth = Reth { address: region.address, key: region.key, len: 32 };

@@ -10,7 +10,7 @@ use roce_transport::{
 };
 use roce_wire::{Psn, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect_each};
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect_each, of_service};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
@@ -30,7 +30,7 @@ fn world_with_srq(max_wr: u32) -> (World, SrqHandle, Region) {
 
 /// Connects a pair of which the second takes from `srq`.
 fn connect(world: &mut World, service: Service, srq: SrqHandle) -> [End; 2] {
-    let [one, other] = [None, Some(srq)].map(|srq| Options { srq, ..Options::of(service) });
+    let [one, other] = [None, Some(srq)].map(|srq| Options { srq, ..of_service(service) });
     connect_each(world, [0, 1], [one, other])
 }
 
@@ -47,7 +47,7 @@ fn try_post(
 fn send(world: &mut World, ends: [End; 2], service: Service, id: u64, len: usize) {
     let region = world.hosts[0].memory.register_filled(PD, len, Rights::ALL, id as u8);
     let work = SendWr { wr_id: id, ..request(Kind::Send, region, sge(region, 0, len)) };
-    ends[0].try_post_to_peer(world, work, ends[1], &Options::of(service)).unwrap();
+    ends[0].try_post_to_peer(world, work, ends[1], &of_service(service)).unwrap();
 }
 
 fn info(world: &World, srq: SrqHandle) -> SrqInfo {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use roce_wire::{PathMtu, opcode};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{World, WorldConfig, test_config};
@@ -11,7 +11,7 @@ use crate::common::world::{World, WorldConfig, test_config};
 fn carry(kind: Kind, len: usize, count: usize, config: WorldConfig) -> World {
     let mut world = World::new(2, config);
     world.keep_timeline(true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
@@ -83,7 +83,7 @@ fn every_first_and_middle_is_as_long_as_the_path_mtu() {
     for path_mtu in PathMtu::ALL {
         let mut world = World::pair();
         world.keep_timeline(true);
-        let ends = connect(&mut world, [0, 1], Options { path_mtu, ..Options::default() });
+        let ends = connect(&mut world, [0, 1], Options { path_mtu, ..DEFAULT });
         for kind in [Kind::Send, Kind::Write] {
             let exchange = Exchange::post(&mut world, ends, kind, 3 * path_mtu.bytes() + 1, 1);
             world.settle();

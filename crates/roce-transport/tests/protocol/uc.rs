@@ -9,12 +9,12 @@ use roce_transport::{
 };
 use roce_wire::{ICRC_LEN, Psn, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, receive_only};
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, of_service, receive_only};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::forge;
 use crate::common::world::{World, WorldConfig, test_config};
 
-const UC: Options = Options::of(Service::Uc);
+const UC: Options = of_service(Service::Uc);
 
 /// Posts `count` SENDs of `len` bytes.
 fn post_sends(world: &mut World, ends: [End; 2], options: &Options, count: u64, len: usize) {
@@ -52,7 +52,7 @@ fn a_move_to_error_that_is_refused_leaves_the_message_as_it_was() {
 #[test]
 fn the_first_packet_in_rtr_establishes_a_connection_once_and_datagrams_never() {
     for service in [Service::Rc, Service::Uc, Service::Ud] {
-        let (mut world, options) = (World::pair(), Options::of(service));
+        let (mut world, options) = (World::pair(), of_service(service));
         let ends = connect(&mut world, [0, 1], options);
         // Back to RTR, where the peer sends already.
         ends[1].move_to(&mut world, QpState::Reset);
@@ -132,7 +132,7 @@ fn a_message_begun_in_sqd_is_dropped_alone_when_the_interface_stays_full() {
 fn requests_end_a_second_after_the_interface_takes_no_more() {
     for service in [Service::Uc, Service::Ud] {
         let mut world = World::pair();
-        let options = Options::of(service);
+        let options = of_service(service);
         let ends = connect(&mut world, [0, 1], options);
         world.hosts[0].driver.full_until = Driver::FOR_EVER;
         let began = world.now();
@@ -171,7 +171,7 @@ fn requests_wait_for_their_turn_as_long_as_the_interface_takes_frames() {
         [(Service::Uc, false), (Service::Ud, false), (Service::Uc, true), (Service::Ud, true)]
     {
         let mut world = World::pair();
-        let options = Options::of(service);
+        let options = of_service(service);
         let pairs: Vec<_> = (0..8).map(|_| connect(&mut world, [0, 1], options)).collect();
         let post_to_all = |world: &mut World| {
             pairs.iter().for_each(|ends| post_sends(world, *ends, &options, 1, 100));
@@ -200,7 +200,7 @@ fn requests_wait_for_their_turn_as_long_as_the_interface_takes_frames() {
 fn a_queue_pair_without_acknowledgements_has_packets_under_way_while_it_may_send() {
     for service in [Service::Uc, Service::Ud] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::of(service));
+        let ends = connect(&mut world, [0, 1], of_service(service));
         let has_outstanding =
             |world: &mut World| world.with(0, |node, _| node.endpoint.has_outstanding(ends[0].qpn));
         assert!(has_outstanding(&mut world));
@@ -250,7 +250,7 @@ fn bytes_never_exceed_the_static_rate_by_more_than_a_train() {
         (Service::Ud, 9_000_000_000, 3, 200),
     ] {
         let mut world = World::new(2, WorldConfig { train_packets: 16, ..test_config() });
-        let options = Options { max_rate: Some(rate), ..Options::of(service) };
+        let options = Options { max_rate: Some(rate), ..of_service(service) };
         let ends = connect(&mut world, [0, 1], options);
         world.keep_timeline(true);
         post_sends(&mut world, ends, &options, count, len);

@@ -7,13 +7,15 @@ use roce_transport::{
 };
 use roce_wire::{Deth, GRH_LEN, GSI_Q_KEY, PathMtu, Psn, Qpn, Service, opcode};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect, connect_to_itself};
+use crate::common::connection::{
+    End, Options, PD, RECV_CQ, connect, connect_to_itself, of_service,
+};
 use crate::common::exchange::{Kind, request, sge, work};
 use crate::common::forge;
 use crate::common::messages::assert_grh;
 use crate::common::world::{World, WorldConfig, test_config};
 
-const UD: Options = Options::of(Service::Ud);
+const UD: Options = of_service(Service::Ud);
 
 /// Two queue pairs of datagrams, and where the second is reached by the first.
 fn pair(options: Options) -> (World, [End; 2], Destination) {
@@ -165,7 +167,7 @@ fn a_datagram_without_a_receive_is_dropped_and_counted() {
 #[test]
 fn bad_local_memory_fails_its_request_flushes_the_others_and_sending_starts_again_by_modify() {
     for service in [Service::Ud, Service::Uc] {
-        let options = Options::of(service);
+        let options = of_service(service);
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], options);
         post_receives(&mut world, ends[1], 3, 100);
@@ -318,7 +320,7 @@ fn requests_that_datagrams_do_not_have_are_refused() {
     assert_eq!(refused, Err(PostError::NoDestination));
     for service in [Service::Rc, Service::Uc] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::of(service));
+        let ends = connect(&mut world, [0, 1], of_service(service));
         let refused = ends[0].try_post_send_to(&mut world, inline(0, b""), to);
         assert_eq!(refused, Err(PostError::UnexpectedDestination(service)));
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_wire::Service;
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{connect, of_service};
 use crate::common::exchange::Kind;
 use crate::common::messages::{Message, Messages};
 use crate::common::repeat::for_each_case;
@@ -30,7 +30,7 @@ fn message(kind: Kind, len: usize) -> Message {
 
 /// Sends the messages to a peer with receives enough, under these fates of the frames.
 fn run(service: Service, config: WorldConfig, messages: &[Message], fates: &[Fate]) {
-    let options = Options::of(service);
+    let options = of_service(service);
     let mut world = World::new(2, WorldConfig { link: link(), ..config });
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(fates.iter().copied()));
