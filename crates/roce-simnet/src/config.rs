@@ -21,7 +21,7 @@ pub struct WorldConfig {
     pub ipv6: bool,
     /// Maximum number of packets of a train, at least 1.
     pub train_packets: usize,
-    /// The network carries a train as one frame, otherwise its packets one by one.
+    /// Links carry a train as one frame, otherwise its packets one by one, as a fabric does.
     pub whole_trains: bool,
     /// Maximum number of frames that an engine handles before it transmits.
     pub batch: usize,

@@ -70,7 +70,8 @@ impl World {
     ///
     /// # Panics
     /// Without hosts, or with more than 65 534.
-    pub fn new<N: AsRef<str>>(names: &[N], config: WorldConfig) -> Self {
+    pub fn new<N: AsRef<str>>(names: &[N], mut config: WorldConfig) -> Self {
+        config.whole_trains &= config.fabric.is_none();
         assert!(!names.is_empty() && names.len() < 0xffff, "1 to 65534 hosts");
         let hosts: Box<[Host]> = names
             .iter()
