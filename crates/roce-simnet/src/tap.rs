@@ -18,7 +18,7 @@ pub struct Tapped<'a> {
 }
 
 /// A function that is called with each frame.
-pub(crate) struct Tap(pub(crate) Box<dyn FnMut(Tapped<'_>)>);
+pub(crate) struct Tap(pub(crate) Box<dyn FnMut(Tapped<'_>) + Send>);
 
 impl fmt::Debug for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

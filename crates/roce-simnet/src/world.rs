@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Calls `tap` with each frame that a host sends or receives from now on.
-    pub fn set_tap(&mut self, tap: impl FnMut(Tapped<'_>) + 'static) {
+    pub fn set_tap(&mut self, tap: impl FnMut(Tapped<'_>) + Send + 'static) {
         self.tap = Some(Tap(Box::new(tap)));
     }
 
@@ -150,7 +150,10 @@ impl World {
     /// # Errors
     /// The error of the engine.
     pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
-        self.post(end, work, None)
+        let wr_id = work.wr_id;
+        let what = self.config.keep_timeline.then(|| describe(&work.operation, &work.data));
+        let post = |host: &mut Host, now| host.endpoint.post_send(now, end.qpn, work);
+        self.post(end, wr_id, what, post)
     }
 
     /// Posts a datagram and transmits it.
@@ -163,31 +166,13 @@ impl World {
         work: SendWr,
         to: Destination,
     ) -> Result<(), PostError> {
-        self.post(end, work, Some(to))
-    }
-
-    fn post(&mut self, end: End, work: SendWr, to: Option<Destination>) -> Result<(), PostError> {
-        let now = self.now();
-        let host = &mut self.hosts[end.host];
-        let kind = self.config.keep_timeline.then(|| {
-            let mut what = describe(&work.operation, &work.data);
-            if let Some(Destination { path, qpn, q_key, .. }) = to {
-                let (host, qpn) = (path.remote, qpn.get());
-                what += &format!(" to {host}, queue pair {qpn:#x}, Q_Key {q_key:#x}");
-            }
-            EventKind::Posted { wr_id: work.wr_id, what }
+        let wr_id = work.wr_id;
+        let what = self.config.keep_timeline.then(|| {
+            let (what, host, qpn) = (describe(&work.operation, &work.data), to.path.remote, to.qpn);
+            format!("{what} to {host}, queue pair {:#x}, Q_Key {:#x}", qpn.get(), to.q_key)
         });
-        // Record the post before the packets that follow from it.
-        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
-        let posted = match to {
-            Some(to) => host.endpoint.post_send_to(now, end.qpn, work, to),
-            None => host.endpoint.post_send(now, end.qpn, work),
-        };
-        if posted.is_err() {
-            host.endpoint.observer_mut().discard_last();
-        }
-        self.drain(end.host);
-        posted
+        let post = |host: &mut Host, now| host.endpoint.post_send_to(now, end.qpn, work, to);
+        self.post(end, wr_id, what, post)
     }
 
     /// Posts a receive.
@@ -195,19 +180,29 @@ impl World {
     /// # Errors
     /// The error of the engine.
     pub fn post_recv(&mut self, end: End, work: RecvWr) -> Result<(), PostError> {
-        let now = self.now();
-        let host = &mut self.hosts[end.host];
-        let kind = self.config.keep_timeline.then(|| EventKind::Posted {
-            wr_id: work.wr_id,
-            what: format!("a receive of {} bytes", work.sg_list.total_len()),
-        });
-        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
-        let posted = host.endpoint.post_recv(now, end.qpn, work);
-        if posted.is_err() {
-            host.endpoint.observer_mut().discard_last();
-        }
-        self.drain(end.host);
-        posted
+        let (wr_id, len) = (work.wr_id, work.sg_list.total_len());
+        let what = self.config.keep_timeline.then(|| format!("a receive of {len} bytes"));
+        let post = |host: &mut Host, now| host.endpoint.post_recv(now, end.qpn, work);
+        self.post(end, wr_id, what, post)
+    }
+
+    fn post(
+        &mut self,
+        end: End,
+        wr_id: u64,
+        what: Option<String>,
+        post: impl FnOnce(&mut Host, Instant) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let kind = what.map(|what| EventKind::Posted { wr_id, what });
+        self.with(end.host, |host, now| {
+            // Record the post before the packets that follow from it.
+            host.endpoint.observer_mut().record_if(now, end.qpn, kind);
+            let posted = post(host, now);
+            if posted.is_err() {
+                host.endpoint.observer_mut().discard_last();
+            }
+            posted
+        })
     }
 
     /// Creates a shared receive queue of 64 receives on a host.
