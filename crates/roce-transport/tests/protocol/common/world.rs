@@ -167,7 +167,13 @@ impl World {
     /// Lets `span` pass.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now() + span;
-        self.simulated.run_until(end);
+        for _ in 0..MAX_STEPS {
+            if self.next_event().is_none_or(|next| next > end) {
+                return self.simulated.run_until(end);
+            }
+            self.step();
+        }
+        panic!("more than {MAX_STEPS} steps in {span:?}\n{}", self.report());
     }
 
     /// Fails if any node wrote outside its regions.
