@@ -1,4 +1,7 @@
 //! What a run needs of a side.
+//!
+//! Sides are not hosts of a `roce_simnet::World`: that copies each packet into a frame of its own, keeps
+//! the times of frames, and asks all hosts for their timers. All this would be counted with the packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 

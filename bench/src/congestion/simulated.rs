@@ -38,7 +38,7 @@ impl Flow {
         let ends = Connection::open(world, hosts, options).ends;
         let length = Scenario::MESSAGE_BYTES as u64;
         let [source, target] =
-            hosts.map(|host| world.host_mut(host).memory.register_unkept(length, AccessFlags::ALL));
+            hosts.map(|host| world.hosts[host].memory.register_unkept(length, AccessFlags::ALL));
         let posted = vec![None; Scenario::OUTSTANDING];
         Self { ends, source, target, posted, bytes: 0, latencies: Vec::new(), failed: 0 }
     }
@@ -88,8 +88,8 @@ impl Scenario {
             }
             let due = [Some(sample_at), world.next_event()].into_iter().flatten().min();
             world.run_until(due.unwrap_or(to).min(to));
-            for host in 0..world.hosts().len() {
-                while let Some((_, completion)) = world.host_mut(host).poll_completion() {
+            for host in 0..world.hosts.len() {
+                while let Some((_, completion)) = world.hosts[host].poll_completion() {
                     let place =
                         flows.iter().position(|it| it.ends[0] == End { host, qpn: completion.qpn });
                     let Some(place) = place else { continue };
@@ -179,7 +179,7 @@ impl Scenario {
 fn packets_at_rest(world: &mut World) -> Packets {
     let deadline = world.now() + MAX_FINISH;
     while !world.is_at_rest() && world.now() < deadline && world.step() {}
-    let hosts = 0..world.hosts().len();
+    let hosts = 0..world.hosts.len();
     let of_all = |name| hosts.clone().map(|host| count(world, host, name)).sum::<u64>() as f64;
     let (sent, delivered) = (of_all("sent_pkts"), of_all("rcvd_pkts"));
     let switches = world.fabric_mut().map(|it| it.switch_counters()).unwrap_or_default();
@@ -190,7 +190,7 @@ fn packets_at_rest(world: &mut World) -> Packets {
 
 /// Returns a counter of a host's engine.
 fn count(world: &World, host: usize, name: &str) -> u64 {
-    let of_name = world.hosts()[host].counters().iter().find(|(known, _)| *known == name);
+    let of_name = world.hosts[host].counters().iter().find(|(known, _)| *known == name);
     of_name.map_or(0, |(_, count)| count)
 }
 
@@ -199,7 +199,7 @@ const MAX_FINISH: Duration = Duration::from_secs(5);
 
 /// Returns the bytes that wait for the receiver.
 fn queue_bytes(world: &mut World) -> u64 {
-    let switch = world.hosts().len();
+    let switch = world.hosts.len();
     let Some(fabric) = world.fabric_mut() else { return 0 };
     fabric.switch(switch).queue_bytes(fabric.port(switch, 0), DATA_CLASS)
 }

@@ -78,9 +78,10 @@ impl Flows {
             });
         }
         let longest = flows.iter().map(|flow| flow.plan.message).max().unwrap_or(0);
-        let hosts = world.hosts().len();
-        let region =
-            |host| world.host_mut(host).memory.register_unkept(longest.into(), AccessFlags::ALL);
+        let hosts = world.hosts.len();
+        let region = |host: usize| {
+            world.hosts[host].memory.register_unkept(longest.into(), AccessFlags::ALL)
+        };
         let regions = (0..hosts).map(region).collect();
         let mut waiting: Vec<_> = (0..flows.len()).collect();
         // Of those that start together, the first one is the last one here.
@@ -124,7 +125,7 @@ impl Flows {
         world: &mut World,
         host: usize,
     ) -> Result<Option<Option<Received>>, PostError> {
-        let Some((cq, completion)) = world.host_mut(host).poll_completion() else {
+        let Some((cq, completion)) = world.hosts[host].poll_completion() else {
             return Ok(None);
         };
         let Some(&(place, side)) = self.of_queue_pair.get(&(host, completion.qpn)) else {
@@ -183,7 +184,7 @@ impl Flows {
             if !flow.is_started || flow.finished.is_some() || flow.has_failed {
                 return 0.0;
             }
-            let limit = world.hosts()[flow.ends[0].host].rate_limit(flow.ends[0].qpn);
+            let limit = world.hosts[flow.ends[0].host].rate_limit(flow.ends[0].qpn);
             limit.unwrap_or(line_rate) as f64
         };
         self.flows.iter().take(count).map(rate).collect()

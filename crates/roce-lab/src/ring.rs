@@ -60,7 +60,7 @@ impl Ring {
         operation: Operation,
         options: RingOptions,
     ) -> Result<Self, RingError> {
-        let size = world.hosts().len();
+        let size = world.hosts.len();
         assert!(size > 1, "a ring has two ranks at least");
         let mut ranks = Vec::with_capacity(size);
         for rank in 0..size {
@@ -91,7 +91,7 @@ impl Ring {
     pub fn progress(&mut self, world: &mut World) -> Result<(), RingError> {
         for rank in 0..self.ranks.len() {
             let mut has_news = false;
-            while let Some((cq, completion)) = world.host_mut(rank).poll_completion() {
+            while let Some((cq, completion)) = world.hosts[rank].poll_completion() {
                 has_news = true;
                 if completion.status != roce_transport::CompletionStatus::Success {
                     return Err(RingError::Failed { rank, status: completion.status });
@@ -203,7 +203,7 @@ impl Ring {
             let this = &mut self.ranks[rank];
             match action {
                 Action::Write { side, lane, id, step, from, to, immediate, .. } => {
-                    let chunk = chunk_sent(rank, step, world.hosts().len());
+                    let chunk = chunk_sent(rank, step, world.hosts.len());
                     world.record_program(rank, || format!("step {step}: sends chunk {chunk}"));
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
@@ -240,14 +240,14 @@ impl Ring {
                 }
                 Action::Compute(compute) => {
                     if self.options.keep_data {
-                        let mut places = Buffers { host: world.host_mut(rank), rank: this };
+                        let mut places = Buffers { host: &mut world.hosts[rank], rank: this };
                         self.workspace.execute(&compute, &mut places);
                     }
                 }
                 Action::Received { side, lane, step, .. } => {
                     arm(world, rank, this.end(side, lane))?;
                     this.steps = this.steps.max(step + 1);
-                    let size = world.hosts().len();
+                    let size = world.hosts.len();
                     let chunk = chunk_sent((rank + size - 1) % size, step, size);
                     let verb = if (step as usize) < size - 1 { "adds" } else { "stores" };
                     world.record_program(rank, || format!("step {step}: {verb} chunk {chunk}"));

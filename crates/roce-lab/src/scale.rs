@@ -85,11 +85,12 @@ impl Scale {
     /// a WRITE with immediate of 0 bytes, 102 bytes on the cable, over two links and a
     /// store-and-forward switch.
     pub fn alpha(&self) -> Duration {
-        let link = LinkConfig {
-            bits_per_sec: Some(self.bits_per_sec),
-            ..LinkConfig::with_latency(self.delay)
-        };
-        2 * (self.delay + link.time_on_wire(MIN_FRAME_LEN + WIRE_OVERHEAD))
+        2 * (self.delay + self.link().time_on_wire(MIN_FRAME_LEN + WIRE_OVERHEAD))
+    }
+
+    fn link(&self) -> LinkConfig {
+        let bits_per_sec = Some(self.bits_per_sec);
+        LinkConfig { bits_per_sec, ..LinkConfig::with_latency(self.delay) }
     }
 
     /// Returns the time of the α-β model, 2(N−1)/N · S/B + 2(N−1)·α: a ring without headers and with
@@ -107,9 +108,8 @@ impl Scale {
     pub fn simulate(&self) -> Result<ScaleResult, RingError> {
         let names: Vec<_> = (0..self.ranks).map(|rank| format!("rank {rank}")).collect();
         let config = WorldConfig {
-            delay: self.delay,
+            link: self.link(),
             always_switch: true,
-            bits_per_sec: Some(self.bits_per_sec),
             keep_timeline: false,
             ..WorldConfig::default()
         };
@@ -126,18 +126,18 @@ impl Scale {
         if self.keep_data {
             for rank in 0..self.ranks {
                 let buffer = ring.buffer(rank);
-                let bytes = world.host_mut(rank).memory.bytes_mut(buffer);
+                let bytes = world.hosts[rank].memory.bytes_mut(buffer);
                 test_data::fill(data_type, op, rank as u32, 0, bytes);
             }
         }
         let start = world.now();
         ring.start(&mut world)?;
         let end = ring.run(&mut world)?;
-        let counters = || world.hosts().iter().map(|host| host.counters());
+        let counters = || world.hosts.iter().map(|host| host.counters());
         let size = self.ranks as u32;
         let wrong = self.keep_data.then(|| {
             let wrong = |rank: usize| {
-                let bytes = world.hosts()[rank].memory.bytes(ring.buffer(rank));
+                let bytes = world.hosts[rank].memory.bytes(ring.buffer(rank));
                 test_data::wrong_elements(&operation, rank as u32, size, 0, bytes)
             };
             (0..self.ranks).map(wrong).sum()

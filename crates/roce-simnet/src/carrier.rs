@@ -2,27 +2,29 @@
 
 use bytes::Bytes;
 use roce_fabric::{
-    EthernetFrame, Fabric, FabricConfig, FabricEvent, Impairment, Instant, LinkConfig, LinkId,
-    Network, NodeId,
+    EthernetFrame, Fabric, FabricConfig, FabricEvent, Impairment, Instant, LinkId, Network,
+    NetworkStats, NodeId,
 };
+use roce_wire::MacAddr;
 
-use crate::config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
-use crate::host::Host;
+use crate::config::{FabricWorld, WorldConfig};
 
 /// A frame that arrived.
 pub(crate) struct Arrived {
     pub(crate) host: usize,
-    pub(crate) frame: Bytes,
-    /// Number of the packet in the timeline, if it is known.
-    pub(crate) number: Option<usize>,
+    /// The bytes of [`Outgoing`]; on a fabric those of the frame alone.
+    pub(crate) bytes: Bytes,
 }
 
 /// A frame to send.
+#[derive(Debug)]
 pub(crate) struct Outgoing {
     /// Index of the destination.
     pub(crate) to: usize,
-    /// The frame, and [`WIRE_OVERHEAD`] bytes that begin with its number in the timeline.
+    /// The frame, and what goes with it on a link.
     pub(crate) bytes: Bytes,
+    /// Length of the frame.
+    pub(crate) frame_len: usize,
     pub(crate) traffic_class: u8,
     pub(crate) flow_hash: u64,
 }
@@ -37,27 +39,24 @@ pub(crate) enum Carrier {
 const MAX_WAITING_BYTES: u64 = 16 << 10;
 
 impl Carrier {
-    /// Connects the hosts by links, as the configuration says.
-    pub(crate) fn new(hosts: &[Host], config: &WorldConfig) -> Self {
+    /// Connects hosts with these addresses by links, as the configuration says.
+    pub(crate) fn new(hosts: &[MacAddr], config: &WorldConfig) -> Self {
+        let WorldConfig { link, wire_overhead, .. } = *config;
         if let Some(FabricWorld { topology, config, class_of_dscp }) = config.fabric.clone() {
-            let config = FabricConfig { wire_overhead: WIRE_OVERHEAD as u64, ..config };
+            let config = FabricConfig { wire_overhead: wire_overhead as u64, ..config };
             let fabric = Box::new(Fabric::new(topology, config));
             return Self::Fabric { fabric, class_of_dscp };
         }
         let mut network = Network::new();
-        let link = LinkConfig {
-            latency: config.delay,
-            bits_per_sec: config.bits_per_sec,
-            queue_frames: usize::MAX,
-        };
         let nodes: Vec<_> = hosts.iter().map(|_| network.add_host()).collect();
         let links = match nodes[..] {
+            [alone] => vec![network.connect(alone, alone, link)],
             [a, b] if !config.always_switch => vec![network.connect(a, b, link); 2],
             _ => {
                 let switch = network.add_switch();
-                let lay = |(host, node): (&Host, &NodeId)| {
+                let lay = |(host, node): (&MacAddr, &NodeId)| {
                     let id = network.connect(switch, *node, link);
-                    network.set_route(switch, host.mac.0, id);
+                    network.set_route(switch, host.0, id);
                     id
                 };
                 hosts.iter().zip(&nodes).map(lay).collect()
@@ -79,6 +78,14 @@ impl Carrier {
         }
     }
 
+    /// Returns what became of the frames on the links.
+    pub(crate) fn stats(&self) -> NetworkStats {
+        match self {
+            Self::Links { network, .. } => network.stats(),
+            Self::Fabric { .. } => NetworkStats::default(),
+        }
+    }
+
     /// Returns true if no frame is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
@@ -97,7 +104,7 @@ impl Carrier {
         }
     }
 
-    /// Moves the clock. Returns what arrived until then, by host, and hosts whose link became free.
+    /// Moves the clock. Returns what arrived until then, and hosts whose link became free.
     pub(crate) fn advance_to(&mut self, time: Instant) -> (Vec<Arrived>, Vec<usize>) {
         self.advance(time, false)
     }
@@ -115,8 +122,7 @@ impl Carrier {
                 network.advance_to(time);
                 for (host, node) in nodes.iter().enumerate() {
                     while let Some(arrival) = network.receive(*node) {
-                        let (frame, number) = split_number(arrival.bytes);
-                        arrived.push(Arrived { host, frame, number });
+                        arrived.push(Arrived { host, bytes: arrival.bytes });
                     }
                 }
             }
@@ -128,8 +134,7 @@ impl Carrier {
                     }
                     match event {
                         FabricEvent::Arrived { host, frame } => {
-                            let frame = frame.into_bytes();
-                            arrived.push(Arrived { host, frame, number: None });
+                            arrived.push(Arrived { host, bytes: frame.into_bytes() });
                         }
                         FabricEvent::Ready { host } => free.push(host),
                         // The fabric itself stops the queue.
@@ -138,7 +143,6 @@ impl Carrier {
                 }
             }
         }
-        arrived.sort_by_key(|it| it.host);
         (arrived, free)
     }
 
@@ -154,13 +158,13 @@ impl Carrier {
 
     /// Sends a frame.
     pub(crate) fn send(&mut self, from: usize, frame: Outgoing) {
-        let Outgoing { to, mut bytes, traffic_class, flow_hash } = frame;
+        let Outgoing { to, mut bytes, frame_len, traffic_class, flow_hash } = frame;
         match self {
             Self::Links { network, nodes, .. } => network.send(nodes[from], bytes),
             Self::Fabric { fabric, class_of_dscp } => {
                 let class = class_of_dscp.iter().find(|it| it.0 == traffic_class >> 2);
                 let class = class.map_or(0, |it| it.1);
-                bytes.truncate(bytes.len() - WIRE_OVERHEAD);
+                bytes.truncate(frame_len);
                 fabric.send(from, EthernetFrame::new(bytes, traffic_class, class, to, flow_hash));
             }
         }
@@ -173,11 +177,4 @@ impl Carrier {
             Self::Fabric { fabric, .. } => Some(fabric),
         }
     }
-}
-
-/// Returns the frame, and its number in the timeline.
-fn split_number(bytes: Bytes) -> (Bytes, Option<usize>) {
-    let at = bytes.len().saturating_sub(WIRE_OVERHEAD);
-    let number = bytes[at..].first_chunk().map(|number| u64::from_be_bytes(*number) as usize);
-    (bytes.slice(..at), number)
 }

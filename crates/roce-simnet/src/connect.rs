@@ -16,6 +16,8 @@ pub struct ConnectOptions {
     pub q_key: u32,
     /// Shared receive queue.
     pub srq: Option<SrqHandle>,
+    /// Static rate of UC and UD in bytes per second; `None` is unlimited.
+    pub max_rate: Option<u64>,
     /// Path MTU.
     pub path_mtu: PathMtu,
     /// First PSN that each end sends.
@@ -34,6 +36,8 @@ pub struct ConnectOptions {
     pub max_dest_rd_atomic: u8,
     /// Accesses that the peer may make.
     pub access: AccessFlags,
+    /// All requests are signaled, not only those that ask for it.
+    pub signal_all: bool,
     /// Both ends report gaps, which is of no standard.
     pub gap_reports: bool,
     /// Capacities of each queue pair.
@@ -48,6 +52,7 @@ impl Default for ConnectOptions {
             service: Service::Rc,
             q_key: 0x1111_1111,
             srq: None,
+            max_rate: None,
             path_mtu: PathMtu::B1024,
             first_psn: [Psn::ZERO; 2],
             ack_timeout: AckTimeout::new(14).expect("below 32"),
@@ -57,6 +62,7 @@ impl Default for ConnectOptions {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             access: AccessFlags::ALL,
+            signal_all: false,
             gap_reports: false,
             cap: QpCap::default(),
         }
@@ -64,12 +70,11 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns the attributes of a queue pair in [`PD`] with these completion queues. Only requests
-    /// that ask for it are signaled.
+    /// Returns the attributes of a queue pair in [`PD`] with these completion queues.
     pub fn init(&self, send_cq: CqHandle, recv_cq: CqHandle) -> QpInit {
-        let Self { cap, service, srq, .. } = *self;
+        let Self { cap, service, srq, signal_all, .. } = *self;
         let numbers = Default::default();
-        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq, numbers }
+        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all, service, srq, numbers }
     }
 
     /// Returns the attributes of the transitions of end 0 or 1 from RESET to INIT, RTR and RTS, for a

@@ -65,12 +65,12 @@ impl Connection {
             let first = (host as u32 + 1) * 0x10 + 1;
             let qpn = (first..Qpn::MAX.get())
                 .filter_map(Qpn::new)
-                .find(|qpn| world.hosts()[host].endpoint.query_qp(*qpn).is_none())
+                .find(|qpn| world.hosts[host].endpoint.query_qp(*qpn).is_none())
                 .expect("a number is free");
             world
-                .with_engine(host, |engine, _| engine.create_qp(qpn, init))
+                .with(host, |host, _| host.endpoint.create_qp(qpn, init))
                 .expect("a free number and sound capacities");
-            world.host_mut(host).queue_pairs.push(qpn);
+            world.hosts[host].queue_pairs.push(qpn);
             End { host, qpn }
         });
         Self { ends, options }
@@ -117,7 +117,7 @@ impl Connection {
     ) -> Result<QpAttributes, ModifyError> {
         let attributes = self.attributes(world, side, state);
         let end = self.ends[side];
-        world.with_engine(end.host, |engine, now| engine.modify_qp(now, end.qpn, &attributes))?;
+        world.with(end.host, |host, now| host.endpoint.modify_qp(now, end.qpn, &attributes))?;
         Ok(attributes)
     }
 
@@ -133,9 +133,9 @@ impl Connection {
         let (mine, peer) = (self.ends[side], self.ends[1 - side]);
         PathAttributes {
             handle: PathHandle(peer.host as u64),
-            local: world.hosts()[mine.host].address,
-            remote: world.hosts()[peer.host].address,
-            max_rate: None,
+            local: world.hosts[mine.host].address,
+            remote: world.hosts[peer.host].address,
+            max_rate: self.options.max_rate,
         }
     }
 }

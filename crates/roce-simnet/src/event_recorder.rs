@@ -5,9 +5,9 @@ use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::timeline::EventKind;
 
-/// An observer that keeps events until the world takes them.
+/// The observer of a host's engine, which keeps events until the world takes them into its timeline.
 #[derive(Debug, Default)]
-pub(crate) struct EventRecorder {
+pub struct EventRecorder {
     is_on: bool,
     events: Vec<(Instant, Option<Qpn>, EventKind)>,
 }
@@ -15,6 +15,11 @@ pub(crate) struct EventRecorder {
 impl EventRecorder {
     pub(crate) fn new(is_on: bool) -> Self {
         Self { is_on, events: Vec::new() }
+    }
+
+    /// Keeps events from now on, or no more.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.is_on = keep;
     }
 
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (Instant, Option<Qpn>, EventKind)> {

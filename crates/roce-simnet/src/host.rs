@@ -1,14 +1,21 @@
 //! A simulated host: engine, memory and completions.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bytes::Bytes;
 use roce_fabric::{Impairment, Instant};
-use roce_transport::{Completion, CqHandle, Endpoint, QpInfo, SrqHandle, SrqInfo};
-use roce_wire::{MacAddr, OuterHeaders, Qpn};
+use roce_transport::{
+    AsyncEvent, Completion, CqHandle, Endpoint, QpInfo, SrqHandle, SrqInfo, Transmit,
+    TransmitLimits,
+};
+use roce_wire::{Frame, MacAddr, OuterHeaders, Qpn};
 
-use crate::Regions;
+use crate::carrier::Outgoing;
+use crate::driver::OneQueue;
 use crate::event_recorder::EventRecorder;
+use crate::{Driver, Regions};
 
 /// A simulated host: an engine, its registered memory and its link.
 #[derive(Debug)]
@@ -17,13 +24,26 @@ pub struct Host {
     pub name: String,
     /// Registered memory.
     pub memory: Regions,
-    pub(crate) endpoint: Endpoint<EventRecorder>,
-    /// All queue pairs.
+    /// The engine. What it has to send or to tell after a call, [`World::with`](crate::World::with) takes.
+    pub endpoint: Endpoint<EventRecorder>,
+    /// When the host runs, and what its interface does.
+    pub driver: Driver,
+    /// Completions that were not taken, in the order in which the engine gave them.
+    pub completions: VecDeque<(CqHandle, Completion)>,
+    /// Asynchronous events of the engine.
+    pub events: Vec<AsyncEvent>,
+    /// Number of packets that never reached the engine: they cannot be parsed, or have a wrong ICRC.
+    pub refused_packets: u64,
+    /// IP identification of the next packet.
+    pub identification: u16,
+    /// All queue pairs of connections.
     pub(crate) queue_pairs: Vec<Qpn>,
-    pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) address: IpAddr,
     pub(crate) mac: MacAddr,
-    pub(crate) identification: u16,
+    /// Frames that arrived while the driver did not run.
+    pub(crate) inbox: VecDeque<Bytes>,
+    /// Frames that were written while the driver did not run.
+    pub(crate) unsent: Vec<Outgoing>,
     /// Time until which the link is busy.
     pub(crate) busy_until: Instant,
     /// Bytes of payload that arrived for each queue pair, those sent again included.
@@ -37,17 +57,31 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(place: usize, name: String, endpoint: Endpoint<EventRecorder>) -> Self {
+    pub(crate) fn new(
+        place: usize,
+        name: String,
+        ipv6: bool,
+        endpoint: Endpoint<EventRecorder>,
+    ) -> Self {
         let [.., high, low] = (place as u32 + 1).to_be_bytes();
+        let number = u16::from_be_bytes([high, low]);
         Self {
             name,
             memory: Regions::default(),
             endpoint,
-            queue_pairs: Vec::new(),
+            driver: Driver::default(),
             completions: VecDeque::new(),
-            address: IpAddr::V4(Ipv4Addr::new(10, 9, high, low)),
-            mac: MacAddr([2, 0, 0, 0, high, low]),
+            events: Vec::new(),
+            refused_packets: 0,
             identification: 0,
+            queue_pairs: Vec::new(),
+            address: match ipv6 {
+                false => Ipv4Addr::new(10, 9, high, low).into(),
+                true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, number).into(),
+            },
+            mac: MacAddr([2, 0, 0, 0, high, low]),
+            inbox: VecDeque::new(),
+            unsent: Vec::new(),
             busy_until: Instant::START,
             arrived_bytes: HashMap::new(),
             lost_frames: 0,
@@ -97,10 +131,80 @@ impl Host {
         self.endpoint.rate_limit(qpn)
     }
 
-    pub(crate) fn outer_to(&self, peer: &Self) -> OuterHeaders {
+    /// Returns the outer headers of a frame to `peer`, Not-ECT.
+    pub fn outer_to(&self, peer: &Self) -> OuterHeaders {
         let mut outer = OuterHeaders::new(self.address, peer.address);
         outer.source_mac = self.mac;
         outer.destination_mac = peer.mac;
         outer
+    }
+
+    /// Parses a frame, checks the ICRCs of its packets and passes these to the engine. Calls `refused`
+    /// with the reason for each that it does not take.
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        segment_len: Option<usize>,
+        mut refused: impl FnMut(&dyn Display),
+    ) {
+        let Self { endpoint, memory, arrived_bytes, refused_packets, .. } = self;
+        let mut refuse = |why: &dyn Display| {
+            *refused_packets += 1;
+            refused(why);
+        };
+        let frame = match Frame::parse(bytes) {
+            Ok(frame) => frame,
+            Err(why) => return refuse(&why),
+        };
+        for packet in frame.packets(segment_len) {
+            match packet.map(|packet| packet.verify_icrc()) {
+                Ok(Ok(packet)) => {
+                    let len = packet.payload().len() as u64;
+                    *arrived_bytes.entry(packet.headers().bth.dest_qp).or_default() += len;
+                    match packet.destination().is_multicast() {
+                        true => endpoint.handle_group_packet(now, &packet, memory),
+                        false => endpoint.handle_packet(now, &packet, memory),
+                    }
+                }
+                Ok(Err(why)) => refuse(&why),
+                Err(why) => refuse(&why),
+            }
+        }
+    }
+
+    /// Handles timers that are due, or all that there are; returns true if there were any.
+    pub(crate) fn handle_timers(&mut self, now: Instant, all: bool) -> bool {
+        let is_due = all || self.endpoint.poll_timeout().is_some_and(|at| at <= now);
+        if is_due {
+            self.endpoint.handle_timeout(now);
+        }
+        is_due
+    }
+
+    /// Tells the engine what its driver delays and suspends.
+    pub(crate) fn begin_transmit(&mut self, now: Instant) {
+        let Self { endpoint, driver, .. } = self;
+        endpoint.delay_acks(driver.holds_acks_until > now);
+        if driver.suspended_until > now {
+            endpoint.suspend_transmit(Driver::QUEUE);
+        } else if driver.suspended_until > Instant::START {
+            driver.suspended_until = Instant::START;
+            endpoint.resume_transmit(Driver::QUEUE);
+        }
+    }
+
+    /// Writes the next train of at most `max_packets` packets to `room`.
+    pub(crate) fn poll_train(
+        &mut self,
+        now: Instant,
+        max_packets: usize,
+        room: &mut [u8],
+    ) -> Option<Transmit> {
+        let (limits, memory) = (TransmitLimits { max_packets }, &mut self.memory);
+        let train = self.endpoint.poll_transmit_sealed(now, memory, limits, room, &mut OneQueue)?;
+        assert!((1..=max_packets).contains(&train.packets), "{train:?}");
+        assert_eq!(train.packets, train.len.div_ceil(train.segment_len), "{train:?}");
+        Some(train)
     }
 }

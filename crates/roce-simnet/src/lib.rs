@@ -3,17 +3,25 @@
 //!
 //! A [`World`] holds the hosts and the network. Its [`Timeline`] records all packets and all events
 //! of the engines. A [`FabricWorld`] puts switches with queues, marks and pauses between the hosts.
-//! [`Connection`] brings two queue pairs from RESET to RTS. [`Regions`] and [`ConnectOptions`]
-//! serve drivers of their own, too.
+//! A [`Driver`] says what keeps a host from its work. [`Connection`] brings two queue pairs from RESET to
+//! RTS. [`Regions`] and [`ConnectOptions`] serve drivers of their own, too.
+//!
+//! The programs in virtual time of `roce-engine`'s tests have a world of their own. It drives whole
+//! engines: each has a driver thread that sleeps and wakes late, a program that polls, blocks and waits,
+//! and policies that hold back posts, ACKs and completions. An endpoint has none of these, and a [`World`]
+//! serves it at once whenever something happens; so the two share connections, but no step.
 #![forbid(unsafe_code)]
 
 mod carrier;
 mod config;
 mod connect;
 mod connection;
+mod driver;
 mod event_recorder;
 mod host;
 mod memory;
+mod sent_psns;
+mod tap;
 mod timeline;
 mod world;
 
@@ -24,8 +32,11 @@ struct Readme;
 pub use config::{FabricWorld, WIRE_OVERHEAD, WorldConfig};
 pub use connect::ConnectOptions;
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
+pub use driver::Driver;
+pub use event_recorder::EventRecorder;
 pub use host::Host;
 pub use memory::{PD, Regions, fill_synthetic};
 pub use roce_transport::{Region, Rights};
+pub use tap::Tapped;
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};
 pub use world::{End, World};

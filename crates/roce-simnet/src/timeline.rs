@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use roce_transport::{
     AsyncEvent, Completion, CompletionOperation, Instant, QpState, RequestFault, RetransmitCause,
+    SendOperation, WrData,
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
@@ -41,6 +42,8 @@ pub struct PacketRecord {
     pub events_before: usize,
     /// Frame as sent, from the Ethernet header to the ICRC.
     pub frame: Bytes,
+    /// Length of the packets of a train, if the frame carries several.
+    pub segment_len: Option<usize>,
 }
 
 /// An event on a host.
@@ -247,4 +250,39 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         }
     }
     Ok(())
+}
+
+/// Returns the description of a request.
+pub(crate) fn describe(operation: &SendOperation, data: &WrData) -> String {
+    let len = data.len();
+    let at = |remote: &roce_transport::RemoteAddr| {
+        format!("at {:#x} under key {:#x}", remote.addr, remote.rkey)
+    };
+    match operation {
+        SendOperation::Send { immediate: Some(immediate), .. } => {
+            format!("SEND {len} bytes with immediate {:#010x}", u32::from_be_bytes(*immediate))
+        }
+        SendOperation::Send { .. } => format!("SEND {len} bytes"),
+        SendOperation::Write { remote, immediate: None } => {
+            format!("WRITE {len} bytes {}", at(remote))
+        }
+        SendOperation::Write { remote, immediate: Some(immediate) } => format!(
+            "WRITE {len} bytes {} with immediate {:#010x}",
+            at(remote),
+            u32::from_be_bytes(*immediate)
+        ),
+        SendOperation::Read { remote } => format!("READ {len} bytes {}", at(remote)),
+        SendOperation::CompareSwap { remote, compare, swap } => {
+            format!("compare-and-swap {compare} by {swap} {}", at(remote))
+        }
+        SendOperation::FetchAdd { remote, add } => format!("fetch-and-add {add} {}", at(remote)),
+        SendOperation::AtomicWrite { remote, value } => {
+            format!("ATOMIC WRITE {value} {}", at(remote))
+        }
+        SendOperation::Flush { remote, len, .. } => format!("FLUSH {len} bytes {}", at(remote)),
+        SendOperation::LocalInvalidate { key } => format!("invalidate key {key:#x}"),
+        SendOperation::BindWindow(to) => {
+            format!("bind window key {:#x} to {} bytes at {:#x}", to.rkey(), to.len, to.addr)
+        }
+    }
 }

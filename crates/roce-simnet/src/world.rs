@@ -1,27 +1,27 @@
 //! Simulated hosts with real engines and a network, in virtual time.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use bytes::Bytes;
-use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, LinkConfig};
+use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, NetworkStats};
 use roce_transport::{
-    Destination, Endpoint, Instant, ModifySrqError, PostError, RecvWr, SendOperation, SendWr,
-    SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
+    Destination, Endpoint, Instant, ModifySrqError, PostError, RecvWr, SendWr, SrqAttributes,
+    SrqHandle, SrqInit, Transmit,
 };
-use roce_wire::{Ecn, Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
+use roce_wire::{Ecn, Qpn, UdpChecksum, seal};
 
+use crate::Driver;
 use crate::carrier::{Arrived, Carrier, Outgoing};
-use crate::config::{WIRE_OVERHEAD, WorldConfig};
+use crate::config::WorldConfig;
 use crate::event_recorder::EventRecorder;
 use crate::host::Host;
-use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
+use crate::sent_psns::SentPsns;
+use crate::tap::{Tap, Tapped};
+use crate::timeline::{Event, EventKind, PacketRecord, Timeline, describe};
 
 /// Simulated hosts with real engines and a network. Virtual time advances from event to event. Frames
 /// have outer headers and an ICRC, which is checked on arrival.
 ///
 /// An engine transmits only while its link is free, as with a network card, so an ACK does not wait
-/// behind a full send window.
+/// behind a full send window; see [`WorldConfig::waits_for_link`].
 ///
 /// ```
 /// use roce_simnet::{Connection, World, WorldConfig, default_options};
@@ -29,8 +29,8 @@ use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
 ///
 /// let mut world = World::new(&["alice", "bob"], WorldConfig::default());
 /// let [alice, bob] = Connection::open(&mut world, [0, 1], default_options()).ends;
-/// let letter = world.host_mut(0).memory.register(100, AccessFlags::ALL);
-/// let inbox = world.host_mut(1).memory.register(100, AccessFlags::ALL);
+/// let letter = world.hosts[0].memory.register(100, AccessFlags::ALL);
+/// let inbox = world.hosts[1].memory.register(100, AccessFlags::ALL);
 /// world.post_recv(bob, RecvWr::new(1, [inbox.piece(0, 100)])).unwrap();
 /// let work = SendWr::new(2, SendOperation::send(), [letter.piece(0, 100)]);
 /// world.post_send(alice, work.signaled()).unwrap();
@@ -39,12 +39,13 @@ use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
 /// ```
 #[derive(Debug)]
 pub struct World {
-    hosts: Vec<Host>,
+    /// All hosts.
+    pub hosts: Box<[Host]>,
     carrier: Carrier,
     config: WorldConfig,
     timeline: Timeline,
-    /// Highest PSN sent so far by a queue pair: requests, responses.
-    sent: HashMap<(usize, Qpn, bool), Psn>,
+    sent: SentPsns,
+    tap: Option<Tap>,
     scratch: Vec<u8>,
 }
 
@@ -61,30 +62,35 @@ pub struct End {
 const HEADROOM: usize = 64;
 /// Maximum UDP payload of a frame in bytes.
 const MAX_TRAIN: usize = 65_535 - 40 - 8;
+/// Number of trains at one instant beyond which an engine does not come to an end.
+const MAX_TRAINS: usize = 100_000;
 
 impl World {
     /// Creates hosts with these names, on a switch, or two on a link.
     ///
     /// # Panics
     /// Without hosts, or with more than 65 534.
-    pub fn new<N: AsRef<str>>(names: &[N], config: WorldConfig) -> Self {
+    pub fn new<N: AsRef<str>>(names: &[N], mut config: WorldConfig) -> Self {
+        config.whole_trains &= config.fabric.is_none();
         assert!(!names.is_empty() && names.len() < 0xffff, "1 to 65534 hosts");
-        let hosts: Vec<Host> = names
+        let hosts: Box<[Host]> = names
             .iter()
             .enumerate()
             .map(|(place, name)| {
                 let recorder = EventRecorder::new(config.keep_timeline);
                 let endpoint = Endpoint::with_observer(config.endpoint.clone(), recorder);
-                Host::new(place, name.as_ref().to_owned(), endpoint)
+                Host::new(place, name.as_ref().to_owned(), config.ipv6, endpoint)
             })
             .collect();
-        let carrier = Carrier::new(&hosts, &config);
+        let macs: Vec<_> = hosts.iter().map(|host| host.mac).collect();
+        let carrier = Carrier::new(&macs, &config);
         Self {
             hosts,
             carrier,
             config,
             timeline: Timeline::default(),
-            sent: HashMap::new(),
+            sent: SentPsns::default(),
+            tap: None,
             scratch: vec![0; HEADROOM + MAX_TRAIN],
         }
     }
@@ -92,19 +98,6 @@ impl World {
     /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         self.carrier.now()
-    }
-
-    /// Returns all hosts.
-    pub fn hosts(&self) -> &[Host] {
-        &self.hosts
-    }
-
-    /// Returns a host, for access to its memory and completions.
-    ///
-    /// # Panics
-    /// If the index is out of range.
-    pub fn host_mut(&mut self, place: usize) -> &mut Host {
-        &mut self.hosts[place]
     }
 
     /// Returns the configuration.
@@ -120,6 +113,22 @@ impl World {
     /// Returns the timeline by value.
     pub fn into_timeline(self) -> Timeline {
         self.timeline
+    }
+
+    /// Keeps a timeline from now on, or no more.
+    pub fn keep_timeline(&mut self, keep: bool) {
+        self.config.keep_timeline = keep;
+        self.hosts.iter_mut().for_each(|host| host.endpoint.observer_mut().keep(keep));
+    }
+
+    /// Calls `tap` with each frame that a host sends or receives from now on.
+    pub fn set_tap(&mut self, tap: impl FnMut(Tapped<'_>) + Send + 'static) {
+        self.tap = Some(Tap(Box::new(tap)));
+    }
+
+    /// Returns what became of the frames on the links; nothing on a fabric.
+    pub fn link_stats(&self) -> NetworkStats {
+        self.carrier.stats()
     }
 
     /// Sets the faults of frames that `host` sends from now on.
@@ -141,7 +150,10 @@ impl World {
     /// # Errors
     /// The error of the engine.
     pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
-        self.post(end, work, None)
+        let wr_id = work.wr_id;
+        let what = self.config.keep_timeline.then(|| describe(&work.operation, &work.data));
+        let post = |host: &mut Host, now| host.endpoint.post_send(now, end.qpn, work);
+        self.post(end, wr_id, what, post)
     }
 
     /// Posts a datagram and transmits it.
@@ -154,31 +166,13 @@ impl World {
         work: SendWr,
         to: Destination,
     ) -> Result<(), PostError> {
-        self.post(end, work, Some(to))
-    }
-
-    fn post(&mut self, end: End, work: SendWr, to: Option<Destination>) -> Result<(), PostError> {
-        let now = self.now();
-        let host = &mut self.hosts[end.host];
-        let kind = self.config.keep_timeline.then(|| {
-            let mut what = describe(&work.operation, &work.data);
-            if let Some(Destination { path, qpn, q_key, .. }) = to {
-                let (host, qpn) = (path.remote, qpn.get());
-                what += &format!(" to {host}, queue pair {qpn:#x}, Q_Key {q_key:#x}");
-            }
-            EventKind::Posted { wr_id: work.wr_id, what }
+        let wr_id = work.wr_id;
+        let what = self.config.keep_timeline.then(|| {
+            let (what, host, qpn) = (describe(&work.operation, &work.data), to.path.remote, to.qpn);
+            format!("{what} to {host}, queue pair {:#x}, Q_Key {:#x}", qpn.get(), to.q_key)
         });
-        // Record the post before the packets that follow from it.
-        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
-        let posted = match to {
-            Some(to) => host.endpoint.post_send_to(now, end.qpn, work, to),
-            None => host.endpoint.post_send(now, end.qpn, work),
-        };
-        if posted.is_err() {
-            host.endpoint.observer_mut().discard_last();
-        }
-        self.drain(end.host);
-        posted
+        let post = |host: &mut Host, now| host.endpoint.post_send_to(now, end.qpn, work, to);
+        self.post(end, wr_id, what, post)
     }
 
     /// Posts a receive.
@@ -186,19 +180,29 @@ impl World {
     /// # Errors
     /// The error of the engine.
     pub fn post_recv(&mut self, end: End, work: RecvWr) -> Result<(), PostError> {
-        let now = self.now();
-        let host = &mut self.hosts[end.host];
-        let kind = self.config.keep_timeline.then(|| EventKind::Posted {
-            wr_id: work.wr_id,
-            what: format!("a receive of {} bytes", work.sg_list.total_len()),
-        });
-        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
-        let posted = host.endpoint.post_recv(now, end.qpn, work);
-        if posted.is_err() {
-            host.endpoint.observer_mut().discard_last();
-        }
-        self.drain(end.host);
-        posted
+        let (wr_id, len) = (work.wr_id, work.sg_list.total_len());
+        let what = self.config.keep_timeline.then(|| format!("a receive of {len} bytes"));
+        let post = |host: &mut Host, now| host.endpoint.post_recv(now, end.qpn, work);
+        self.post(end, wr_id, what, post)
+    }
+
+    fn post(
+        &mut self,
+        end: End,
+        wr_id: u64,
+        what: Option<String>,
+        post: impl FnOnce(&mut Host, Instant) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let kind = what.map(|what| EventKind::Posted { wr_id, what });
+        self.with(end.host, |host, now| {
+            // Record the post before the packets that follow from it.
+            host.endpoint.observer_mut().record_if(now, end.qpn, kind);
+            let posted = post(host, now);
+            if posted.is_err() {
+                host.endpoint.observer_mut().discard_last();
+            }
+            posted
+        })
     }
 
     /// Creates a shared receive queue of 64 receives on a host.
@@ -207,7 +211,7 @@ impl World {
     /// If the index is out of range.
     pub fn create_srq(&mut self, host: usize) -> SrqHandle {
         let init = SrqInit { pd: crate::PD, max_wr: 64, max_sge: 1 };
-        self.with_engine(host, |engine, _| engine.create_srq(init).expect("a small queue"))
+        self.with(host, |host, _| host.endpoint.create_srq(init).expect("a small queue"))
     }
 
     /// Arms the limit event of a shared receive queue.
@@ -222,7 +226,7 @@ impl World {
     ) -> Result<(), ModifySrqError> {
         let armed = SrqAttributes { limit: Some(limit), ..SrqAttributes::default() };
         self.record_program(host, || format!("wants an event below {limit} shared receives"));
-        self.with_engine(host, |engine, _| engine.modify_srq(srq, &armed))
+        self.with(host, |host, _| host.endpoint.modify_srq(srq, &armed))
     }
 
     /// Posts a receive to a shared receive queue.
@@ -237,7 +241,7 @@ impl World {
     ) -> Result<(), PostError> {
         let (id, len) = (work.wr_id, work.sg_list.total_len());
         let what = || format!("posts WR {id} to the shared queue: a receive of {len} bytes");
-        self.with_engine(host, |engine, now| engine.post_srq_recv(now, srq, work))?;
+        self.with(host, |host, now| host.endpoint.post_srq_recv(now, srq, work))?;
         self.record_program(host, what);
         Ok(())
     }
@@ -259,16 +263,26 @@ impl World {
         }
     }
 
-    /// Calls the engine of a host, then handles its output.
-    pub(crate) fn with_engine<T>(
-        &mut self,
-        host: usize,
-        call: impl FnOnce(&mut Endpoint<EventRecorder>, Instant) -> T,
-    ) -> T {
+    /// Changes a host, calls its engine for instance, then handles the engine's output.
+    ///
+    /// # Panics
+    /// If the index is out of range.
+    pub fn with<T>(&mut self, host: usize, call: impl FnOnce(&mut Host, Instant) -> T) -> T {
         let now = self.now();
-        let result = call(&mut self.hosts[host].endpoint, now);
+        let result = call(&mut self.hosts[host], now);
         self.drain(host);
         result
+    }
+
+    /// Passes frames to a host as if they had just arrived together, then handles the engine's output.
+    ///
+    /// # Panics
+    /// If the index is out of range.
+    pub fn inject(&mut self, host: usize, frames: impl IntoIterator<Item: AsRef<[u8]>>) {
+        for frame in frames {
+            self.deliver(host, frame.as_ref(), None);
+        }
+        self.drain(host);
     }
 
     /// Returns true if no frame is in flight and no request is outstanding. A timer may still run, but
@@ -283,15 +297,19 @@ impl World {
 
     /// Returns the time of the next event, if any.
     pub fn next_event(&self) -> Option<Instant> {
-        let wake_up = |host: &Host| {
-            let timer = host.endpoint.poll_timeout();
-            // A fabric tells when the link is free.
-            let is_busy = host.may_have_more && self.config.fabric.is_none();
-            timer.into_iter().chain(is_busy.then_some(host.busy_until)).min()
-        };
-        let wake_ups = self.hosts.iter().filter_map(wake_up);
-        let next = wake_ups.chain(self.carrier.next_event()).min()?;
-        Some(next)
+        self.wake_ups().chain(self.carrier.next_event()).min()
+    }
+
+    /// Returns when hosts have something to do, as far as the network does not tell.
+    fn wake_ups(&self) -> impl Iterator<Item = Instant> {
+        let now = self.now();
+        // A fabric tells when the link is free.
+        let is_on_link = self.config.fabric.is_none();
+        self.hosts.iter().flat_map(move |host| {
+            let wake_up = host.driver.wakes_at(now, host.endpoint.poll_timeout());
+            let is_busy = is_on_link && host.may_have_more && host.busy_until > now;
+            wake_up.into_iter().chain(is_busy.then_some(host.busy_until))
+        })
     }
 
     /// Advances to the next event; returns false without one.
@@ -316,8 +334,7 @@ impl World {
             let next = self.next_event();
             return self.advance_to(next.map_or(moment, |next| next.min(moment)));
         }
-        let timers = self.hosts.iter().filter_map(|host| host.endpoint.poll_timeout());
-        let moment = timers.chain([moment]).min().unwrap_or(moment).max(self.now());
+        let moment = self.wake_ups().chain([moment]).min().unwrap_or(moment).max(self.now());
         let news = self.carrier.advance_to_news(moment);
         self.handle_news(news);
     }
@@ -329,72 +346,103 @@ impl World {
 
     /// Handles frames that arrived, links that became free and due timers.
     fn handle_news(&mut self, (arrived, free): (Vec<Arrived>, Vec<usize>)) {
+        for Arrived { host, bytes } in arrived {
+            self.hosts[host].inbox.push_back(bytes);
+        }
         let now = self.now();
-        let mut arrived = arrived.into_iter().peekable();
+        let WorldConfig { eager, batch, timers_between_batches, .. } = self.config;
         for place in 0..self.hosts.len() {
-            let mut has_news = free.contains(&place);
-            while let Some(Arrived { frame, number, .. }) = arrived.next_if(|it| it.host == place) {
-                self.deliver(place, &frame, number);
-                has_news = true;
-            }
             let host = &mut self.hosts[place];
-            if host.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-                host.endpoint.handle_timeout(now);
-                has_news = true;
+            if !host.driver.runs(now) {
+                continue;
             }
+            // A driver that something keeps from its work may be free again.
+            let is_hindered = host.driver != Driver::default();
             let is_free = host.may_have_more && host.busy_until <= now;
-            if has_news || is_free {
+            for frame in std::mem::take(&mut host.unsent) {
+                self.carrier.send(place, frame);
+            }
+            let mut has_news = is_hindered || is_free || free.contains(&place);
+            let mut in_batch = 0;
+            while let Some(bytes) = self.hosts[place].inbox.pop_front() {
+                self.receive(place, bytes);
+                has_news = true;
+                in_batch += 1;
+                if in_batch == batch {
+                    if timers_between_batches {
+                        self.hosts[place].handle_timers(now, false);
+                    }
+                    self.drain(place);
+                    in_batch = 0;
+                }
+            }
+            if self.hosts[place].handle_timers(now, eager) || has_news {
                 self.drain(place);
             }
         }
     }
 
-    /// Handles a received frame: parses it, checks its ICRC, passes it to the engine.
-    fn deliver(&mut self, place: usize, frame: &[u8], number: Option<usize>) {
-        let now = self.now();
-        let record = number.and_then(|number| self.timeline.packets.get_mut(number));
-        if let Some(record) = record {
-            record.arrivals.push(now);
-        }
-        let Host { endpoint, memory, arrived_bytes, .. } = &mut self.hosts[place];
-        let refused = match Frame::parse(frame) {
-            Err(why) => Some(why.to_string()),
-            Ok(frame) => {
-                let packet = frame.packets(None).next();
-                match packet.map(|packet| packet.map(|packet| packet.verify_icrc())) {
-                    Some(Ok(Ok(packet))) => {
-                        let len = packet.payload().len() as u64;
-                        *arrived_bytes.entry(packet.headers().bth.dest_qp).or_default() += len;
-                        endpoint.handle_packet(now, &packet, memory);
-                        None
-                    }
-                    Some(Ok(Err(why))) => Some(why.to_string()),
-                    Some(Err(why)) => Some(why.to_string()),
-                    None => Some("it holds no packet".to_owned()),
-                }
+    /// Handles what arrived from the network: a frame, the length of a train's packets, the overhead.
+    fn receive(&mut self, place: usize, mut bytes: Bytes) {
+        if self.config.fabric.is_none() {
+            let at = bytes.len().saturating_sub(self.config.wire_overhead);
+            let number = bytes.split_off(at);
+            let number = number.first_chunk().map(|number| u64::from_be_bytes(*number) as usize);
+            let record = number.and_then(|number| self.timeline.packets.get_mut(number));
+            if let Some(record) = record {
+                record.arrivals.push(self.carrier.now());
             }
-        };
-        if let Some(why) = refused.filter(|_| self.config.keep_timeline) {
-            let kind = EventKind::FrameRefused { why };
-            self.timeline.events.push(Event { at: now, host: place, qpn: None, kind });
         }
+        if !self.config.whole_trains {
+            return self.deliver(place, &bytes, None);
+        }
+        let Some((frame, segment_len)) = bytes.split_last_chunk() else { return };
+        let segment_len = usize::from(u16::from_be_bytes(*segment_len));
+        self.deliver(place, frame, Some(segment_len).filter(|len| *len > 0));
+    }
+
+    /// Passes the packets of a frame to the engine.
+    fn deliver(&mut self, place: usize, frame: &[u8], segment_len: Option<usize>) {
+        let now = self.now();
+        if let Some(Tap(tap)) = &mut self.tap {
+            tap(Tapped { at: now, host: place, frame, segment_len });
+        }
+        let Self { hosts, timeline, config, .. } = self;
+        hosts[place].handle_frame(now, frame, segment_len, |why| {
+            if config.keep_timeline {
+                let kind = EventKind::FrameRefused { why: why.to_string() };
+                timeline.events.push(Event { at: now, host: place, qpn: None, kind });
+            }
+        });
     }
 
     /// Handles all output of an engine, in the order that its documentation requires.
     fn drain(&mut self, place: usize) {
         let now = self.now();
-        let limits = TransmitLimits { max_packets: self.config.train_packets.max(1) };
-        self.hosts[place].may_have_more = true;
-        while self.hosts[place].busy_until <= now && self.carrier.takes(place) {
-            let Host { endpoint, memory, .. } = &mut self.hosts[place];
-            let room = &mut self.scratch[HEADROOM..];
-            let Some(train) = endpoint.poll_transmit(now, memory, limits, room) else {
-                self.hosts[place].may_have_more = false;
+        let max_packets = self.config.train_packets.max(1);
+        let host = &mut self.hosts[place];
+        host.begin_transmit(now);
+        host.may_have_more = true;
+        let takes_one = std::mem::take(&mut host.driver.takes_one);
+        let mut trains = 0;
+        loop {
+            let host = &mut self.hosts[place];
+            let takes = host.driver.full_until <= now || (takes_one && trains == 0);
+            if !takes || host.busy_until > now || !self.carrier.takes(place) {
+                break;
+            }
+            let Some(train) = host.poll_train(now, max_packets, &mut self.scratch[HEADROOM..])
+            else {
+                host.may_have_more = false;
                 break;
             };
+            trains += 1;
+            assert!(trains < MAX_TRAINS, "host {place} sends without end at {now:?}");
             // Events before packets: the timeline shows causes first.
             self.take_events(place);
-            self.emit(place, &train);
+            if self.hosts[place].driver.no_carrier_until <= now {
+                self.emit(place, &train);
+            }
         }
         let host = &mut self.hosts[place];
         while let Some(completion) = host.endpoint.poll_completion() {
@@ -406,6 +454,7 @@ impl World {
                 let kind = EventKind::Async(event);
                 self.timeline.events.push(Event { at: now, host: place, qpn: None, kind });
             }
+            self.hosts[place].events.push(event);
         }
     }
 
@@ -416,7 +465,7 @@ impl World {
         timeline.events.extend(events);
     }
 
-    /// Sends a train packet by packet, with outer headers and ICRC.
+    /// Sends a train, or its packets one by one, with outer headers and ICRCs.
     fn emit(&mut self, from: usize, train: &Transmit) {
         let Transmit { segment_len, len, .. } = *train;
         let to = train.path.0 as usize;
@@ -428,35 +477,43 @@ impl World {
         }
         let five_tuple = [from as u64, to as u64, u64::from(outer.source_port)];
         let flow_hash = five_tuple.iter().fold(0, |hash, it| hash << 20 ^ it);
-        let link = LinkConfig {
-            bits_per_sec: self.config.bits_per_sec,
-            ..LinkConfig::with_latency(Duration::ZERO)
-        };
-        for start in (0..len).step_by(segment_len) {
-            let segment = &self.scratch[HEADROOM..][start..len.min(start + segment_len)];
-            let frame_len = outer.len() + segment.len();
-            let mut bytes = Vec::with_capacity(frame_len + WIRE_OVERHEAD);
+        let WorldConfig { whole_trains, wire_overhead, .. } = self.config;
+        let step = if whole_trains { len } else { segment_len };
+        for start in (0..len).step_by(step) {
+            let payload = &self.scratch[HEADROOM..][start..len.min(start + step)];
+            let frame_len = outer.len() + payload.len();
+            let mut bytes = Vec::with_capacity(frame_len + 2 + wire_overhead);
             bytes.resize(outer.len(), 0);
-            bytes.extend_from_slice(segment);
+            bytes.extend_from_slice(payload);
             let host = &mut self.hosts[from];
-            let identification = host.identification;
-            host.identification = identification.wrapping_add(1);
-            seal(&outer, identification, &mut bytes, segment.len(), UdpChecksum::Zero)
+            let (packets, identification) =
+                (payload.len().div_ceil(segment_len), host.identification);
+            host.identification = identification.wrapping_add(packets as u16);
+            seal(&outer, identification, &mut bytes, segment_len, UdpChecksum::Zero)
                 .expect("an engine writes sound trains");
-            let number = self.timeline.packets.len() as u64;
+            let segment_len = (packets > 1).then_some(segment_len);
+            if let Some(Tap(tap)) = &mut self.tap {
+                tap(Tapped { at: self.carrier.now(), host: from, frame: &bytes, segment_len });
+            }
+            if whole_trains {
+                bytes.extend_from_slice(&(segment_len.unwrap_or(0) as u16).to_be_bytes());
+            }
+            let number = self.timeline.packets.len();
+            let end = bytes.len() + wire_overhead;
+            bytes.extend_from_slice(&(number as u64).to_be_bytes());
+            bytes.resize(end, 0);
             let leaves = host.busy_until.max(self.carrier.now());
-            host.busy_until = leaves + link.time_on_wire(frame_len + WIRE_OVERHEAD);
-            let sealed_len = bytes.len();
-            bytes.extend_from_slice(&number.to_be_bytes());
-            bytes.resize(frame_len + WIRE_OVERHEAD, 0);
-            let is_cut = self.config.lost_packets.contains(&(number as usize));
+            if self.config.waits_for_link {
+                host.busy_until = leaves + self.config.link.time_on_wire(end);
+            }
+            let is_cut = self.config.lost_packets.contains(&number);
             // A link counts the packets that reach it.
             let fate = if is_cut { Fate::Drop } else { host.fates.next_fate(&bytes) };
             // Shared by the network and the timeline.
             let bytes = Bytes::from(bytes);
             if self.config.keep_timeline {
-                let frame = bytes.slice(..sealed_len);
-                let again = self.is_again(from, &frame[outer.len()..]);
+                let frame = bytes.slice(..frame_len);
+                let again = self.sent.is_again(from, &frame[outer.len()..]);
                 self.timeline.packets.push(PacketRecord {
                     from,
                     to,
@@ -469,73 +526,21 @@ impl World {
                     again,
                     events_before: self.timeline.events.len(),
                     frame,
+                    segment_len,
                 });
             }
             // Links do to the frame what its fate says; on a fabric it can only be lost.
             if is_cut || (is_fabric && fate == Fate::Drop) {
                 self.hosts[from].lost_frames += 1;
-            } else {
-                let traffic_class = outer.traffic_class;
-                self.carrier.send(from, Outgoing { to, bytes, traffic_class, flow_hash });
+                continue;
             }
-        }
-    }
-
-    /// Returns true if a packet with this PSN, direction and role was sent before.
-    fn is_again(&mut self, from: usize, packet: &[u8]) -> bool {
-        let Some(body) = packet.len().checked_sub(ICRC_LEN).and_then(|end| packet.get(..end))
-        else {
-            return false;
-        };
-        let Ok((headers, _)) = roce_wire::Headers::parse(body) else { return false };
-        let info = headers.bth.opcode.info();
-        // The PSNs of datagrams to one queue pair are those of many senders; a CNP has none.
-        if info.operation == Operation::Acknowledge
-            || matches!(info.service, Service::Ud | Service::Cnp | Service::Extension)
-        {
-            return false;
-        }
-        let psn = headers.bth.psn;
-        let key = (from, headers.bth.dest_qp, info.is_request());
-        let highest = self.sent.entry(key).or_insert(psn.previous());
-        let is_new = psn.distance_from(*highest) > 0;
-        if is_new {
-            *highest = psn;
-        }
-        !is_new
-    }
-}
-
-fn describe(operation: &SendOperation, data: &WrData) -> String {
-    let len = data.len();
-    let at = |remote: &roce_transport::RemoteAddr| {
-        format!("at {:#x} under key {:#x}", remote.addr, remote.rkey)
-    };
-    match operation {
-        SendOperation::Send { immediate: Some(immediate), .. } => {
-            format!("SEND {len} bytes with immediate {:#010x}", u32::from_be_bytes(*immediate))
-        }
-        SendOperation::Send { .. } => format!("SEND {len} bytes"),
-        SendOperation::Write { remote, immediate: None } => {
-            format!("WRITE {len} bytes {}", at(remote))
-        }
-        SendOperation::Write { remote, immediate: Some(immediate) } => format!(
-            "WRITE {len} bytes {} with immediate {:#010x}",
-            at(remote),
-            u32::from_be_bytes(*immediate)
-        ),
-        SendOperation::Read { remote } => format!("READ {len} bytes {}", at(remote)),
-        SendOperation::CompareSwap { remote, compare, swap } => {
-            format!("compare-and-swap {compare} by {swap} {}", at(remote))
-        }
-        SendOperation::FetchAdd { remote, add } => format!("fetch-and-add {add} {}", at(remote)),
-        SendOperation::AtomicWrite { remote, value } => {
-            format!("ATOMIC WRITE {value} {}", at(remote))
-        }
-        SendOperation::Flush { remote, len, .. } => format!("FLUSH {len} bytes {}", at(remote)),
-        SendOperation::LocalInvalidate { key } => format!("invalidate key {key:#x}"),
-        SendOperation::BindWindow(to) => {
-            format!("bind window key {:#x} to {} bytes at {:#x}", to.rkey(), to.len, to.addr)
+            let traffic_class = outer.traffic_class;
+            let frame = Outgoing { to, bytes, frame_len, traffic_class, flow_hash };
+            let host = &mut self.hosts[from];
+            match host.driver.runs(self.carrier.now()) {
+                true => self.carrier.send(from, frame),
+                false => host.unsent.push(frame),
+            }
         }
     }
 }

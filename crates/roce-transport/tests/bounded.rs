@@ -12,10 +12,10 @@ use roce_wire::{
     Frame, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, Psn, Qpn, Reth, Service, opcode,
 };
 
-use protocol::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use protocol::common::connection::{DEFAULT, End, FIRST_PSN, Options, PD, connect, of_service};
 use protocol::common::exchange::{Exchange, Kind};
 use protocol::common::forge;
-use protocol::common::world::{World, WorldConfig};
+use protocol::common::world::{World, WorldConfig, test_config};
 use roce_simnet::Rights;
 
 #[global_allocator]
@@ -28,7 +28,7 @@ fn held() -> usize {
 /// Gives node 1 a frame and throws its answers away; allocates nothing by itself.
 fn feed(world: &mut World, frame: &[u8], answer: bool, room: &mut [u8]) {
     let now = world.now();
-    let node = &mut world.nodes[1];
+    let node = &mut world.hosts[1];
     let frame = Frame::parse(frame).expect("a sound frame");
     for packet in frame.packets(None) {
         let packet = packet.expect("a sound packet").verify_icrc().expect("a right ICRC");
@@ -62,7 +62,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
 fn an_idle_connection_is_small() {
     let mut world = World::pair();
     let capacities = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
-    let options = Options { capacities, ..Options::default() };
+    let options = Options { cap: capacities, ..DEFAULT };
     connect(&mut world, [0, 1], options);
     let before = held();
     let count = 500;
@@ -79,7 +79,7 @@ fn a_flood_is_not_kept() {
     for (service, answer) in services.into_iter().flat_map(|it| [(it, true), (it, false)]) {
         let mut world = World::pair();
         // The Q_Key of forged datagrams.
-        let options = Options { q_key: 0, ..Options::of(service) };
+        let options = Options { q_key: 0, ..of_service(service) };
         let ends = connect(&mut world, [0, 1], options);
         let frames = flood(&mut world, ends[1]);
         let mut room = vec![0; 8 * 5000];
@@ -99,11 +99,11 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
     const LIMIT: usize = 256 << 10;
     for len in [0, 4, 64, 256] {
         let endpoint = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
-        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
         let expected = Psn::new(FIRST_PSN).unwrap();
         let mut frames = vec![];
         for _ in 0..4 {
-            let [_, to] = connect(&mut world, [0, 1], Options::default());
+            let [_, to] = connect(&mut world, [0, 1], DEFAULT);
             let packets = (1..2000u32)
                 .map(|ahead| forge::send_only(to.qpn, expected.advanced_by(ahead), &vec![7; len]));
             frames.extend(packets.map(|packet| world.frame(0, 1, &packet)));
@@ -113,7 +113,7 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
         frames.iter().for_each(|frame| feed(&mut world, frame, true, &mut room));
         let grown = held() - before;
         assert!(grown <= LIMIT, "{grown} bytes for packets of {len} bytes");
-        assert!(world.nodes[1].endpoint.reorder_bytes() > LIMIT / 2);
+        assert!(world.hosts[1].endpoint.reorder_bytes() > LIMIT / 2);
     }
 }
 
@@ -121,9 +121,9 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
 fn reports_of_gaps_are_not_kept() {
     for kind in [Kind::Write, Kind::Read] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options { gap_reports: true, ..Options::DEFAULT });
+        let ends = connect(&mut world, [0, 1], Options { gap_reports: true, ..DEFAULT });
         Exchange::post(&mut world, [ends[1], ends[0]], kind, 128 * 256, 4);
-        let first = Psn::new(Options::default().first_psn[1]).unwrap();
+        let first = DEFAULT.first_psn[1];
         let frames = (0..5000u32).map(|i| {
             let runs = (0..32).map(|run| GapRun {
                 missing: (i.wrapping_mul(7 + run) % 3 + 1) as u16,
@@ -157,8 +157,8 @@ fn cnps_after_the_first_take_nothing() {
     for algorithm in CongestionAlgorithm::ALL {
         let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
         let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
-        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let frame = |qpn, world: &World| {
             let cnp = forge::packet(&forge::headers(opcode::CNP, qpn, Psn::ZERO), &[]);
             world.frame(0, 1, &cnp)
@@ -178,8 +178,8 @@ fn cnps_after_the_first_take_nothing() {
 }
 
 fn flood(world: &mut World, target: End) -> Vec<Vec<u8>> {
-    let region = world.nodes[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
-    let whole = Reth { addr: region.addr, rkey: region.key, len: 1 << 31 };
+    let region = world.hosts[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
+    let whole = Reth { address: region.address, key: region.key, len: 1 << 31 };
     let mut packets = vec![];
     let expected = Psn::new(FIRST_PSN).unwrap();
     // READs of everything there is, one after the other and all over again.

@@ -2,7 +2,7 @@
 
 mod driver;
 mod host;
-mod queues;
+pub(crate) mod queues;
 mod random_programs;
 mod wire;
 mod world;

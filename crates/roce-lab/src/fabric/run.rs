@@ -123,7 +123,7 @@ impl FabricScenario {
         let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, elements);
         let mut ring = Ring::build(world, operation, options)?;
         ring.start(world)?;
-        let ranks = world.hosts().len() as u64;
+        let ranks = world.hosts.len() as u64;
         let chunk = (elements * 4).div_ceil(ranks);
         Ok(Programs::Ring(Box::new(ring), chunk * 2 * (ranks - 1)))
     }
@@ -257,7 +257,7 @@ impl Programs {
     fn progress(&mut self, world: &mut World) -> Result<(), FabricError> {
         match self {
             Self::Flows(flows) => {
-                for host in 0..world.hosts().len() {
+                for host in 0..world.hosts.len() {
                     while flows.complete_next(world, host)?.is_some() {}
                 }
                 Ok(())
@@ -317,9 +317,9 @@ fn sample(world: &mut World, programs: &Programs) -> FabricSample {
 }
 
 fn results(world: &mut World, programs: &Programs, samples: &[FabricSample]) -> FabricResults {
-    let flows = programs.results(world.hosts().len());
+    let flows = programs.results(world.hosts.len());
     let sum = |counter: fn(&roce_transport::Counters) -> u64| -> u64 {
-        world.hosts().iter().map(|host| counter(host.counters())).sum()
+        world.hosts.iter().map(|host| counter(host.counters())).sum()
     };
     let (resent, cnps) = (sum(|it| it.resent_pkts), sum(|it| it.np_cnp_sent));
     let timeouts = sum(|it| it.ack_timeout);

@@ -45,7 +45,7 @@ impl Rank {
         options: &RingOptions,
     ) -> Result<Self, RingError> {
         let (input, output) = operation.buffer_bytes(&geometry)?;
-        let memory = &mut world.host_mut(rank).memory;
+        let memory = &mut world.hosts[rank].memory;
         let mut register = |bytes: u64, rights| -> Result<Region, RingError> {
             if !options.keep_data {
                 return Ok(memory.register_unkept(bytes, rights));
@@ -63,7 +63,7 @@ impl Rank {
         });
         let staging = staging.collect::<Result<_, RingError>>()?;
         // The records are kept in any case: addresses are read from them.
-        let memory = &mut world.host_mut(rank).memory;
+        let memory = &mut world.hosts[rank].memory;
         let records = lanes.map(|_| memory.register(WindowRecord::LEN, from_afar)).collect();
         Ok(Self {
             machine: Machine::new(geometry),
@@ -99,7 +99,7 @@ impl Rank {
         let immediate = u32::from_be_bytes(completion.immediate.unwrap_or_default());
         let record = self.records[lane as usize];
         let read = || {
-            let bytes = world.hosts()[rank].memory.bytes(record);
+            let bytes = world.hosts[rank].memory.bytes(record);
             let bytes = bytes.first_chunk().copied().unwrap_or_default();
             WindowRecord::from_bytes(&bytes)
         };

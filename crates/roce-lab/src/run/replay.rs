@@ -91,6 +91,7 @@ fn packets(file: &[u8], data: &CaptureData) -> Result<Vec<PacketRecord>, LessonE
             again: false,
             events_before: 0,
             frame: Bytes::copy_from_slice(frame.bytes),
+            segment_len: None,
         });
     }
     Ok(packets)

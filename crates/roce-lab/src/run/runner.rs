@@ -178,15 +178,15 @@ impl Runner {
     fn ring_steps(&self) -> u32 {
         let ring = self.ring.as_ref();
         let steps =
-            |ring: &Ring| (0..self.world.hosts().len()).map(|rank| ring.steps_done(rank)).min();
+            |ring: &Ring| (0..self.world.hosts.len()).map(|rank| ring.steps_done(rank)).min();
         ring.and_then(steps).unwrap_or(0)
     }
 
     /// Returns the first element of each chunk of a rank.
     fn chunks_of(&self, rank: usize) -> Vec<f32> {
         let Some(ring) = &self.ring else { return Vec::new() };
-        let bytes = self.world.hosts()[rank].memory.bytes(ring.buffer(rank));
-        let size = self.world.hosts().len() as u32;
+        let bytes = self.world.hosts[rank].memory.bytes(ring.buffer(rank));
+        let size = self.world.hosts.len() as u32;
         let first = |chunk| chunk_of(self.elements, size, chunk).start as usize * size_of::<f32>();
         (0..size)
             .filter_map(|chunk| bytes.get(first(chunk)..)?.first_chunk())
@@ -200,7 +200,7 @@ impl Runner {
             return;
         }
         let at = self.world.now();
-        for rank in 0..self.world.hosts().len() {
+        for rank in 0..self.world.hosts.len() {
             for (chunk, value) in self.chunks_of(rank).into_iter().enumerate() {
                 let known =
                     self.chunks.iter().rev().find(|it| it.rank == rank && it.chunk == chunk);
@@ -223,7 +223,7 @@ impl Runner {
 }
 
 fn place_of(world: &World, name: &str, section: usize) -> Result<usize, LessonError> {
-    world.hosts().iter().position(|host| host.name == name).ok_or_else(|| LessonError::Unknown {
+    world.hosts.iter().position(|host| host.name == name).ok_or_else(|| LessonError::Unknown {
         section,
         what: "host",
         name: name.to_owned(),

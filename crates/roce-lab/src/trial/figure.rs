@@ -66,7 +66,7 @@ pub(super) fn of_world(world: &mut World, samples: &[TrialSample]) -> BTreeMap<S
         figures.insert(name.to_owned(), Figure::new(value as f64, unit));
     };
     let sum = |counter: fn(&roce_transport::Counters) -> u64| -> u64 {
-        world.hosts().iter().map(|host| counter(host.counters())).sum()
+        world.hosts.iter().map(|host| counter(host.counters())).sum()
     };
     add("packets", sum(|it| it.sent_pkts), Unit::Count);
     add("resent", sum(|it| it.resent_pkts), Unit::Count);
@@ -81,7 +81,7 @@ pub(super) fn of_world(world: &mut World, samples: &[TrialSample]) -> BTreeMap<S
     lengths.sort_unstable();
     add("queue", lengths.last().copied().unwrap_or(0), Unit::Bytes);
     add("median-queue", lengths.get(lengths.len() / 2).copied().unwrap_or(0), Unit::Bytes);
-    let lost = world.hosts().iter().map(|host| host.lost_frames()).sum::<u64>();
+    let lost = world.hosts.iter().map(|host| host.lost_frames()).sum::<u64>();
     if let Some(fabric) = world.fabric_mut() {
         let counters = fabric.switch_counters();
         add("dropped", counters.dropped_frames + counters.discarded_frames, Unit::Count);

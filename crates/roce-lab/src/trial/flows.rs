@@ -94,7 +94,7 @@ impl Flows {
 
     /// Handles the completions of all hosts.
     pub(super) fn progress(&mut self, world: &mut World) -> Result<(), PostError> {
-        for host in 0..world.hosts().len() {
+        for host in 0..world.hosts.len() {
             while let Some(received) = self.flows.complete_next(world, host)? {
                 if let Some(received) = received {
                     self.receive(world, host, received)?;
@@ -103,7 +103,7 @@ impl Flows {
         }
         let now = world.now();
         for (flow, changes) in self.flows.all().iter().zip(&mut self.rate_changes) {
-            let limit = world.hosts()[flow.ends[0].host].rate_limit(flow.ends[0].qpn);
+            let limit = world.hosts[flow.ends[0].host].rate_limit(flow.ends[0].qpn);
             let before = changes.last().and_then(|(_, limit)| *limit);
             if limit != before && flow.finished.is_none() {
                 changes.push((now, limit));
@@ -173,7 +173,7 @@ impl Flows {
     pub(super) fn arrived(&self, world: &World) -> Vec<u64> {
         let arrived = |flow: &flows::Flow| {
             let End { host, qpn } = flow.ends[1];
-            world.hosts()[host].arrived_bytes(qpn)
+            world.hosts[host].arrived_bytes(qpn)
         };
         self.flows.all().iter().map(arrived).collect()
     }

@@ -9,7 +9,7 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{AsyncEvent, CompletionStatus, QpState, SendWr, WrData};
 use roce_wire::{GRH_LEN, NakCode, Service, Syndrome};
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, PD, connect, of_service};
 use crate::common::exchange::{self, Exchange, Kind, sge};
 use crate::common::world::World;
 
@@ -30,10 +30,11 @@ struct Fixture {
 
 fn fixture(service: Service) -> Fixture {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::of(service));
-    let beside = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, LEN, Rights::ALL, 3);
-    let remote = world.nodes[1].memory.register_filled(PD, LEN + GRH_LEN, Rights::ALL, 5);
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], of_service(service));
+    let beside = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, LEN, Rights::ALL, 3);
+    let remote = world.hosts[1].memory.register_filled(PD, LEN + GRH_LEN, Rights::ALL, 5);
     Fixture { world, ends, beside, local, remote }
 }
 
@@ -69,7 +70,7 @@ fn a_request_for_remote_memory_that_is_absent_is_a_remote_operational_error() {
     for kind in REMOTE {
         for hole in holes(kind) {
             let mut it = fixture(Service::Rc);
-            it.world.nodes[1].memory.unmap(it.remote, hole.clone());
+            it.world.hosts[1].memory.unmap(it.remote, hole.clone());
             it.ends[1].post_recv(&mut it.world, 88, &[]);
             let request = it.request(kind);
             it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
@@ -78,10 +79,10 @@ fn a_request_for_remote_memory_that_is_absent_is_a_remote_operational_error() {
             assert_eq!(it.outcomes(), expected, "{kind:?} {hole:?}");
             assert_eq!(it.ends.map(|end| end.state(&it.world)), [QpState::Error; 2]);
             let code = Syndrome::Nak(NakCode::RemoteOperational);
-            let refusals = &it.world.nodes[1].endpoint.observer().refusals;
+            let refusals = it.world.refusals(1);
             assert_eq!(refusals.iter().filter(|it| it.1 == code).count(), 1, "{refusals:?}");
             let event = AsyncEvent::QpFatal { qpn: it.ends[1].qpn };
-            assert!(it.world.nodes[1].events.contains(&event), "the responder's program is told");
+            assert!(it.world.hosts[1].events.contains(&event), "the responder's program is told");
             assert_eq!(it.ends[1].counter(&it.world, "nak_remote_operational"), 1);
         }
     }
@@ -91,13 +92,13 @@ fn a_request_for_remote_memory_that_is_absent_is_a_remote_operational_error() {
 fn an_atomic_on_memory_that_is_absent_changes_nothing() {
     for kind in [Kind::CompareSwap, Kind::FetchAdd, Kind::AtomicWrite] {
         let mut it = fixture(Service::Rc);
-        let before = it.world.nodes[1].memory.bytes(it.remote).to_vec();
-        it.world.nodes[1].memory.unmap(it.remote, 7..8);
+        let before = it.world.hosts[1].memory.bytes(it.remote).to_vec();
+        it.world.hosts[1].memory.unmap(it.remote, 7..8);
         let request = it.request(kind);
         it.ends[0].post_send(&mut it.world, request);
         it.settle();
-        assert_eq!(it.world.nodes[1].memory.bytes(it.remote), before);
-        assert_eq!(it.world.nodes[1].memory.atomics(it.remote), 0);
+        assert_eq!(it.world.hosts[1].memory.bytes(it.remote), before);
+        assert_eq!(it.world.hosts[1].memory.atomics(it.remote), 0);
     }
 }
 
@@ -105,7 +106,7 @@ fn an_atomic_on_memory_that_is_absent_changes_nothing() {
 fn a_receive_into_memory_that_is_absent_fails_on_both_sides() {
     for hole in holes(Kind::Send) {
         let mut it = fixture(Service::Rc);
-        it.world.nodes[1].memory.unmap(it.remote, hole.clone());
+        it.world.hosts[1].memory.unmap(it.remote, hole.clone());
         it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, LEN)]);
         let request = it.request(Kind::Send);
         it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
@@ -124,7 +125,7 @@ fn a_request_whose_own_memory_is_absent_is_a_local_protection_error() {
     for kind in Kind::ALL.into_iter().filter(|kind| !kind.has_empty_response()) {
         for hole in holes(kind) {
             let mut it = fixture(Service::Rc);
-            it.world.nodes[0].memory.unmap(it.local, hole.clone());
+            it.world.hosts[0].memory.unmap(it.local, hole.clone());
             it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, LEN)]);
             let request = it.request(kind);
             it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
@@ -141,7 +142,7 @@ fn a_request_whose_own_memory_is_absent_is_a_local_protection_error() {
 fn a_gather_over_several_pieces_fails_at_the_piece_that_is_absent() {
     for piece in 0..3 {
         let mut it = fixture(Service::Rc);
-        it.world.nodes[0].memory.unmap(it.local, 100 * piece + 50..100 * piece + 51);
+        it.world.hosts[0].memory.unmap(it.local, 100 * piece + 50..100 * piece + 51);
         it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, LEN)]);
         let pieces: Vec<_> = (0..3).map(|i| it.local.piece(100 * i, 100)).collect();
         let request = it.request(Kind::Send);
@@ -155,8 +156,8 @@ fn a_gather_over_several_pieces_fails_at_the_piece_that_is_absent() {
 #[test]
 fn requests_before_the_one_that_fails_succeed_and_those_behind_it_are_flushed() {
     let mut it = fixture(Service::Rc);
-    let whole = it.world.nodes[0].memory.register_filled(PD, LEN, Rights::ALL, 9);
-    it.world.nodes[0].memory.unmap(it.local, 799..800);
+    let whole = it.world.hosts[0].memory.register_filled(PD, LEN, Rights::ALL, 9);
+    it.world.hosts[0].memory.unmap(it.local, 799..800);
     let request = |local| exchange::request(Kind::Write, it.remote, sge(local, 0, LEN));
     let requests = [request(whole), request(it.local), request(whole)];
     for (wr_id, request) in (0..).zip(requests) {
@@ -177,8 +178,8 @@ fn memory_that_is_back_before_it_is_accessed_is_memory_as_any_other() {
         let mut it = fixture(Service::Rc);
         let exchange = Exchange::prepare(&mut it.world, it.ends, kind, LEN, 3);
         for (node, region) in [(0, exchange.local), (1, exchange.remote)] {
-            it.world.nodes[node].memory.unmap(region, 0..region.len);
-            it.world.nodes[node].memory.unmap(region, 0..0);
+            it.world.hosts[node].memory.unmap(region, 0..region.len);
+            it.world.hosts[node].memory.unmap(region, 0..0);
         }
         exchange.post_receives(&mut it.world);
         exchange.post_sends(&mut it.world);
@@ -193,10 +194,10 @@ fn a_datagram_from_or_into_memory_that_is_absent_ends_its_own_queue_pair_alone()
         for at in [0, 100] {
             let mut it = fixture(Service::Ud);
             let (node, region) = if is_sender { (0, it.local) } else { (1, it.remote) };
-            it.world.nodes[node].memory.unmap(region, at..at + 1);
+            it.world.hosts[node].memory.unmap(region, at..at + 1);
             it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, 240)]);
             let request = exchange::request(Kind::Send, it.remote, sge(it.local, 0, 200));
-            let options = Options::of(Service::Ud);
+            let options = of_service(Service::Ud);
             let to = it.ends[1].destination(&it.world, it.ends[0], &options);
             let request = SendWr { wr_id: 5, ..request };
             it.ends[0].try_post_send_to(&mut it.world, request, to).unwrap();
@@ -214,7 +215,7 @@ fn a_datagram_from_or_into_memory_that_is_absent_ends_its_own_queue_pair_alone()
 fn an_unreliable_write_to_absent_memory_is_dropped_and_a_send_fails_its_receive() {
     for (kind, hole) in [(Kind::Write, 600..601), (Kind::Send, 600..601), (Kind::Send, 0..1)] {
         let mut it = fixture(Service::Uc);
-        it.world.nodes[1].memory.unmap(it.remote, hole.clone());
+        it.world.hosts[1].memory.unmap(it.remote, hole.clone());
         it.ends[1].post_recv(&mut it.world, 88, &[sge(it.remote, 0, LEN)]);
         let request = it.request(kind);
         it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
@@ -234,7 +235,7 @@ fn an_unreliable_message_from_memory_that_is_absent_is_a_local_protection_error(
     for kind in [Kind::Write, Kind::Send] {
         for hole in holes(kind) {
             let mut it = fixture(Service::Uc);
-            it.world.nodes[0].memory.unmap(it.local, hole);
+            it.world.hosts[0].memory.unmap(it.local, hole);
             let request = it.request(kind);
             it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
             it.settle();
@@ -254,10 +255,10 @@ fn memory_that_vanishes_between_a_read_and_its_repeated_response_fails_the_read(
     it.ends[0].post_send(&mut it.world, SendWr { wr_id: 5, ..request });
     it.world.run_for(Duration::from_micros(50));
     assert_eq!(it.ends[1].state(&it.world), QpState::ReadyToSend);
-    it.world.nodes[1].memory.unmap(it.remote, 0..LEN as u64);
+    it.world.hosts[1].memory.unmap(it.remote, 0..LEN as u64);
     it.settle();
     assert_eq!(it.outcomes(), [(5, CompletionStatus::RemoteOperationError)]);
     assert_eq!(it.ends[1].state(&it.world), QpState::Error);
     let event = AsyncEvent::QpFatal { qpn: it.ends[1].qpn };
-    assert!(it.world.nodes[1].events.contains(&event));
+    assert!(it.world.hosts[1].events.contains(&event));
 }

@@ -13,12 +13,12 @@ use roce_wire::{
     RnrTimer, Syndrome, opcode,
 };
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
 /// PSNs ahead of the expected one of which packets are kept.
 const WINDOW: u32 = 4096;
 const SPACE: u32 = 1 << 24;
@@ -100,8 +100,7 @@ impl Victims {
     fn new(gap_reports: bool) -> Self {
         let endpoint = EndpointConfig::default();
         // Whole trains: fewer steps.
-        let config =
-            WorldConfig { link: LINK, endpoint, whole_trains: true, ..WorldConfig::default() };
+        let config = WorldConfig { link: LINK, endpoint, whole_trains: true, ..test_config() };
         let mut world = World::new(2, config);
         let options = Options { gap_reports, ..OPTIONS };
         let ends = (0..2).map(|_| connect(&mut world, [0, 1], options)).collect();
@@ -134,10 +133,10 @@ impl Victims {
             }
             // A READ that is repeated late ends the connection if its memory is gone.
             for exchange in self.done.drain(..self.done.len().saturating_sub(LATE)) {
-                self.world.nodes[0].memory.deregister(exchange.local);
-                self.world.nodes[1].memory.deregister(exchange.remote);
+                self.world.hosts[0].memory.deregister(exchange.local);
+                self.world.hosts[1].memory.deregister(exchange.remote);
             }
-            self.world.nodes.iter_mut().for_each(|it| it.completions.clear());
+            self.world.hosts.iter_mut().for_each(|it| it.completions.clear());
             self.keep_running();
         }
     }
@@ -149,14 +148,14 @@ impl Victims {
 
     /// Returns true if `psn` is one that the peer of this end may send now, or that it has outstanding.
     fn is_right(&self, end: End, psn: Psn) -> bool {
-        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        let info = self.world.hosts[end.node].endpoint.query_qp(end.qpn).unwrap();
         let attributes = info.attributes;
         let (expected, sent) = (attributes.rq_psn.unwrap(), attributes.sq_psn.unwrap());
         psn == expected || (-(WINDOW as i32)..0).contains(&psn.distance_from(sent))
     }
 
     fn is_ahead(&self, end: End, psn: Psn) -> bool {
-        let info = self.world.nodes[end.node].endpoint.query_qp(end.qpn).unwrap();
+        let info = self.world.hosts[end.node].endpoint.query_qp(end.qpn).unwrap();
         (1..=WINDOW as i32).contains(&psn.distance_from(info.attributes.rq_psn.unwrap()))
     }
 }
@@ -204,7 +203,7 @@ fn attack_without_number(seed: u64, plain: f64) {
         {
             assert_eq!(victims.world.counter(node, name), 0, "{name}, seed {seed}");
         }
-        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
+        assert_eq!(victims.world.hosts[node].refused_packets, 0, "all reach the endpoint");
     }
     assert_eq!(victims.rate(), plain, "seed {seed}");
 }
@@ -265,7 +264,7 @@ fn attack_with_number(seed: u64, gap_reports: bool) -> ([u64; 3], f64) {
     }
     for node in 0..2 {
         assert_eq!(victims.world.counter(node, "gap_report_rcvd"), 0);
-        assert_eq!(victims.world.nodes[node].refused_frames, 0, "all reach the endpoint");
+        assert_eq!(victims.world.hosts[node].refused_packets, 0, "all reach the endpoint");
     }
     for end in victims.ends.iter().flatten() {
         let state = end.state(&victims.world);
@@ -350,7 +349,7 @@ fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100_000]));
             let kind = if matches!(deadly, Deadly::ReadLength) { Kind::Read } else { Kind::Write };
             let _exchange = Exchange::post(&mut world, ends, kind, IN_FLIGHT * 1024, 1);
-            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let first = OPTIONS.first_psn[0];
             let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
             let node = usize::from(deadly.is_request());
             let end = ends[node];
@@ -358,7 +357,7 @@ fn only_a_packet_of_exactly_the_right_psn_ends_a_connection_at_once() {
             let named = format!("{deadly:?}, {ahead} ahead: {}", world.report());
             let is_ended = end.state(&world) == QpState::Error;
             assert_eq!(is_ended, deadly.ends_at(ahead), "{named}");
-            let kept = world.nodes[node].endpoint.reorder_bytes() > 0;
+            let kept = world.hosts[node].endpoint.reorder_bytes() > 0;
             assert_eq!(kept, deadly.is_kept_at(ahead), "{named}");
             if !deadly.is_request() || !deadly.is_kept_at(ahead) {
                 continue;
@@ -398,7 +397,7 @@ fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_
         }
         let _exchange = Exchange::post(&mut world, ends, kind, 4 * 1024, count);
         world.run_for(Duration::from_micros(10));
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap().advanced_by(missing);
+        let psn = OPTIONS.first_psn[0].advanced_by(missing);
         let nak = forge::acknowledge(ends[0].qpn, psn, forge::nak(NakCode::PsnSequence));
         world.forge(1, 0, &nak);
         let named = format!("{kind:?} {count} {missing}: {}", world.report());
@@ -410,13 +409,13 @@ fn a_nak_for_the_last_request_that_was_sent_repeats_nothing_since_no_packet_can_
 #[test]
 fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_repair() {
     let took = |forged: u32| {
-        let mut world = World::new(2, WorldConfig { link: LINK, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { link: LINK, ..test_config() });
         let ends = connect(&mut world, [0, 1], OPTIONS);
         // Now the round trip is known.
         let first = Exchange::post(&mut world, ends, Kind::Read, 64 << 10, 1);
         world.run_until(|world| first.is_done(world));
         for i in 0..forged {
-            let psn = Psn::wrapping(OPTIONS.first_psn[0].wrapping_sub(WINDOW + i * 0x1_0000));
+            let psn = Psn::wrapping(OPTIONS.first_psn[0].get().wrapping_sub(WINDOW + i * 0x1_0000));
             let opcode = opcode::RC_READ_RESPONSE_MIDDLE;
             let packet = forge::response(opcode, ends[0].qpn, psn, forge::ACK, &[0; 1024]);
             world.forge(1, 0, &packet);
@@ -435,15 +434,15 @@ fn forged_responses_from_far_behind_are_not_taken_for_late_ones_and_delay_no_rep
 fn forged_requests_that_are_kept_go_after_100_to_200_ms_without_progress() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], OPTIONS);
-    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    let first = OPTIONS.first_psn[0];
     for ahead in [1, 2, 100, WINDOW] {
         let packet = forge::send_only(ends[1].qpn, first.advanced_by(ahead), b"EVILEVIL");
         world.forge(0, 1, &packet);
     }
     assert_eq!(world.counter(1, "reorder_kept"), 4);
     world.run_for(Duration::from_millis(99));
-    assert!(world.nodes[1].endpoint.reorder_bytes() > 0);
+    assert!(world.hosts[1].endpoint.reorder_bytes() > 0);
     world.run_for(Duration::from_millis(102));
-    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0, "{}", world.report());
+    assert_eq!(world.hosts[1].endpoint.reorder_bytes(), 0, "{}", world.report());
     world.settle();
 }

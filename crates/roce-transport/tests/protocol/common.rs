@@ -2,7 +2,6 @@
 
 pub(crate) mod capture;
 pub(crate) mod connection;
-pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod forge;
 pub(crate) mod messages;

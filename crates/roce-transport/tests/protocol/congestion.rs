@@ -7,19 +7,19 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnPar
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{PathMtu, Psn, opcode};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// 10 Gb/s, 20 µs, and a queue of so many frames.
 fn narrow(queue_frames: usize) -> WorldConfig {
     let latency = Duration::from_micros(20);
     let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames };
-    WorldConfig { link, ..WorldConfig::default() }
+    WorldConfig { link, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 10, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(10), ..DEFAULT };
 
 #[test]
 fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
@@ -41,7 +41,7 @@ fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
 #[test]
 fn a_queue_that_overflows_costs_no_more_than_the_time_of_the_message_once_more() {
     // With the ACK timer of ibverbs' own programs: one of its waits is ten messages.
-    let options = Options { ack_timeout: 14, ..OPTIONS };
+    let options = Options { ack_timeout: timeout(14), ..OPTIONS };
     for kind in [Kind::Write, Kind::Send, Kind::Read] {
         let time = |queue_frames| {
             let mut world = World::new(2, narrow(queue_frames));
@@ -104,7 +104,7 @@ fn growing(congestion: CongestionConfig) -> World {
     let window = WindowConfig { initial_packets: 16, max_packets: 64, ..WindowConfig::default() };
     let peer_window = PeerWindowConfig { initial_frames: 4096, min_frames: 4096, max_frames: 4096 };
     let endpoint = EndpointConfig { window, peer_window, congestion, ..EndpointConfig::default() };
-    World::new(2, WorldConfig { endpoint, ..narrow(usize::MAX) })
+    World::new(2, WorldConfig { endpoint, keep_timeline: true, ..narrow(usize::MAX) })
 }
 
 /// Sizes of node 0's send window during messages of `packets` packets, `depth` at a time.
@@ -116,7 +116,7 @@ fn windows(kind: Kind, packets: usize, depth: usize) -> Vec<u32> {
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
     }
-    world.nodes[0].endpoint.observer().windows.iter().map(|it| it.1).collect()
+    world.windows(0)
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_send_window_does_not_grow_while_a_rate_is_the_limit() {
         let exchange = Exchange::post(&mut world, ends, kind, 1 << 20, 1);
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
-        assert_eq!(world.nodes[0].endpoint.rate_limit(ends[0].qpn), Some(line_rate / 2));
-        assert_eq!(world.nodes[0].endpoint.observer().windows, [], "{kind:?}");
+        assert_eq!(world.hosts[0].endpoint.rate_limit(ends[0].qpn), Some(line_rate / 2));
+        assert_eq!(world.windows(0), [], "{kind:?}");
     }
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::PathMtu;
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// 10 Gb/s, 20 µs, and a receive ring of 128 slots; trains arrive whole, or are cut.
 fn config(whole_trains: bool) -> WorldConfig {
     let latency = Duration::from_micros(20);
     let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames: 128 };
-    WorldConfig { link, whole_trains, batch: 8, ..WorldConfig::default() }
+    WorldConfig { link, whole_trains, batch: 8, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: timeout(14), ..DEFAULT };
 const QUEUE_PAIRS: usize = 8;
 const LEN: usize = 64 << 10;
 const COUNT: usize = 40;
@@ -30,12 +30,12 @@ fn send(world: &mut World, options: Options) -> (u64, u64) {
         .into_iter()
         .map(|ends| Exchange::prepare(world, ends, Kind::Write, LEN, COUNT))
         .collect();
-    let (began, before) = (world.now(), world.network.stats().overflowed);
+    let (began, before) = (world.now(), world.link_stats().overflowed);
     exchanges.iter().for_each(|it| it.post_sends(world));
     world.run_until(|world| exchanges.iter().all(|it| it.is_done(world)));
     exchanges.iter().for_each(|it| it.check(world));
     let took = world.now().saturating_since(began).as_nanos() as u64;
-    (world.network.stats().overflowed - before, took)
+    (world.link_stats().overflowed - before, took)
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn trains_that_arrive_whole_are_not_taken_for_cut() {
     world.set_impairment(0, Impairment::random(7, rates));
     send(&mut world, options);
     world.set_impairment(0, Impairment::scripted([]));
-    let sent = |world: &World| (world.counter(0, "sent_pkts"), world.network.stats().sent);
+    let sent = |world: &World| (world.counter(0, "sent_pkts"), world.link_stats().sent);
     let before = sent(&world);
     send(&mut world, options);
     let after = sent(&world);

@@ -5,19 +5,19 @@ use std::time::Duration;
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{QpCap, QpState, SendWr};
 
-use crate::common::connection::{End, Options, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, End, Options, RECV_CQ, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// Longer than a round trip of the world, shorter than any timer.
 const PACE: Duration = Duration::from_micros(50);
 
 fn pair(max_send_wr: u32) -> (World, [End; 2]) {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let capacities = QpCap { max_send_wr, ..Options::DEFAULT.capacities };
+    world.keep_timeline(true);
+    let capacities = QpCap { max_send_wr, ..DEFAULT.cap };
     let ends =
-        connect(&mut world, [0, 1], Options { capacities, signal_all: false, ..Options::DEFAULT });
+        connect(&mut world, [0, 1], Options { cap: capacities, signal_all: false, ..DEFAULT });
     (world, ends)
 }
 
@@ -26,11 +26,11 @@ fn lazy(exchange: &Exchange, i: usize) -> SendWr {
 }
 
 fn asked(world: &World) -> usize {
-    world.nodes[0].sent.iter().filter(|it| it.headers().bth.ack_request).count()
+    world.sent(0).iter().filter(|it| it.headers().bth.ack_request).count()
 }
 
 fn received(world: &World, ends: [End; 2]) -> usize {
-    let all = world.nodes[1].completions.iter();
+    let all = world.hosts[1].completions.iter();
     all.filter(|(cq, it)| *cq == RECV_CQ && it.qpn == ends[1].qpn).count()
 }
 
@@ -43,7 +43,7 @@ fn few_acks_are_requested_and_the_send_queue_never_fills() {
         for i in 0..200 {
             // Refused if the queue were full.
             ends[0].post_send(&mut world, lazy(&exchange, i));
-            assert_eq!(world.nodes[0].sent.len(), i + 1, "it leaves at once\n{}", world.report());
+            assert_eq!(world.sent(0).len(), i + 1, "it leaves at once\n{}", world.report());
             world.run_for(Duration::from_micros(2));
         }
         world.settle();
@@ -66,7 +66,7 @@ fn packets_of_a_train_request_acks_as_rarely_as_single_packets() {
         });
         world.run_for(Duration::from_micros(2));
     }
-    assert_eq!(world.nodes[0].sent.len(), 100);
+    assert_eq!(world.sent(0).len(), 100);
     // As often as the window and the peer's queue want it.
     assert!(asked(&world) <= 4, "{} of 100", asked(&world));
 }
@@ -84,9 +84,9 @@ fn an_ack_is_requested_before_the_receives_of_the_peer_run_out() {
             if i + receives - 1 < 100 {
                 exchange.post_receive(&mut world, i + receives - 1);
             }
-            let before = world.nodes[0].sent.len();
+            let before = world.sent(0).len();
             ends[0].post_send(&mut world, lazy(&exchange, i));
-            assert_eq!(world.nodes[0].sent.len(), before + 1, "message {i} of {receives} waits");
+            assert_eq!(world.sent(0).len(), before + 1, "message {i} of {receives} waits");
             world.run_for(PACE);
             assert_eq!(received(&world, ends), i + 1, "{}", world.report());
         }
@@ -121,14 +121,14 @@ fn a_request_that_reports_its_success_is_never_lazy() {
 #[test]
 fn without_an_ack_timeout_no_ack_is_deferred() {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let options = Options { signal_all: false, ack_timeout: 0, ..Options::DEFAULT };
+    world.keep_timeline(true);
+    let options = Options { signal_all: false, ack_timeout: timeout(0), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 5);
     exchange.post_receives(&mut world);
     (0..5).for_each(|i| ends[0].post_send(&mut world, lazy(&exchange, i)));
     world.run_for(PACE);
-    assert_eq!((asked(&world), world.nodes[0].sent.len()), (5, 5));
+    assert_eq!((asked(&world), world.sent(0).len()), (5, 5));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_peer_of_which_no_ack_was_requested_is_not_given_up() {
     // No retry is allowed, and the ACK timer is shorter than the wait before anything is measured.
     for pause in [1, 300, 900] {
         let mut world = World::pair();
-        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let options = Options { signal_all: false, retry_count: 0, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 40);
         exchange.post_receives(&mut world);
@@ -156,7 +156,7 @@ fn a_late_ack_request_leaves_the_peer_as_much_time_as_an_early_one() {
     // About a millisecond; the first question comes shortly before it is over, or never.
     for asks in [true, false] {
         let mut world = World::pair();
-        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let options = Options { signal_all: false, retry_count: 0, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 2);
         ends[0].post_send(&mut world, lazy(&exchange, 0));
@@ -178,7 +178,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_deferred_acks_follow() {
     for retry_count in [0, 1, 3] {
         for pace in [10, 50, 180, 700] {
             let mut world = World::pair();
-            let options = Options { signal_all: false, retry_count, ..Options::DEFAULT };
+            let options = Options { signal_all: false, retry_count, ..DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             let first = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
             let work = SendWr { signaled: true, ..first.send_work(0) };
@@ -206,12 +206,12 @@ fn a_dead_peer_is_given_up_in_time_however_many_deferred_acks_follow() {
 
 /// A connection with a timer of four seconds that has measured its round trip of 20 µs.
 fn measured() -> (World, [End; 2]) {
-    measured_with(Options { ack_timeout: 20, ..Options::DEFAULT })
+    measured_with(Options { ack_timeout: timeout(20), ..DEFAULT })
 }
 
 fn measured_with(options: Options) -> (World, [End; 2]) {
     let link = LinkConfig::with_latency(Duration::from_micros(10));
-    let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { link, ..test_config() });
     let options = Options { signal_all: false, ..options };
     let ends = connect(&mut world, [0, 1], options);
     for _ in 0..4 {
@@ -268,7 +268,7 @@ fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
 #[test]
 fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
     for late in [850, 900, 950, 1000, 1040] {
-        let (mut world, ends) = measured_with(Options { retry_count: 0, ..Options::DEFAULT });
+        let (mut world, ends) = measured_with(Options { retry_count: 0, ..DEFAULT });
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
         let (began, mut count) = (world.now(), 0);
         let since = |world: &World| world.now().saturating_since(began);
@@ -290,10 +290,10 @@ fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
 
 #[test]
 fn a_queue_pair_that_defers_acks_gives_up_its_turn_as_others_do() {
-    let config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
+    let config = WorldConfig { train_packets: 1, ..test_config() };
     let mut world = World::new(2, config);
-    world.nodes[0].keep_sent = true;
-    let options = Options { signal_all: false, ..Options::DEFAULT };
+    world.keep_timeline(true);
+    let options = Options { signal_all: false, ..DEFAULT };
     let exchanges = [(); 2].map(|()| {
         let ends = connect(&mut world, [0, 1], options);
         Exchange::prepare(&mut world, ends, Kind::Write, 4, 40)
@@ -306,7 +306,7 @@ fn a_queue_pair_that_defers_acks_gives_up_its_turn_as_others_do() {
             }
         }
     });
-    let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp);
+    let sent = world.sent(0).into_iter().map(|it| it.headers().bth.dest_qp);
     let sent: Vec<_> = sent.collect();
     let changes = sent.windows(2).filter(|it| it[0] != it[1]).count();
     assert!(changes >= 40, "{changes} changes of turn in {}", sent.len());

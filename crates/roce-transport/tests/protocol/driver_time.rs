@@ -3,27 +3,28 @@
 use std::time::Duration;
 
 use roce_fabric::LinkConfig;
+use roce_simnet::Driver;
 use roce_transport::{CompletionStatus, Instant, QpState};
 
-use crate::common::connection::{End, Options, connect};
-use crate::common::driver::FOR_EVER;
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// Kinds that the peer answers in each of the ways that there are.
 const KINDS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd];
 
-const OPTIONS: Options = Options { ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { ack_timeout: timeout(14), ..DEFAULT };
 
 /// The time after which a dead peer is given up: the ACK timeout for each try.
 fn bound(options: Options) -> Duration {
-    Duration::from_nanos(4096 << options.ack_timeout) * (u32::from(options.retry_count) + 1)
+    Duration::from_nanos(4096 << options.ack_timeout.exponent())
+        * (u32::from(options.retry_count) + 1)
 }
 
 /// A round trip of 20 µs, and a connection that has measured it.
 fn connected(options: Options) -> (World, [End; 2]) {
     let link = LinkConfig::with_latency(Duration::from_micros(10));
-    let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { link, ..test_config() });
     let ends = connect(&mut world, [0, 1], options);
     for _ in 0..4 {
         let exchange = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
@@ -33,7 +34,7 @@ fn connected(options: Options) -> (World, [End; 2]) {
 }
 
 fn stop(world: &mut World, node: usize, span: Duration) {
-    world.nodes[node].driver.stopped_until = world.now() + span;
+    world.hosts[node].driver.stopped_until = world.now() + span;
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn a_request_that_was_written_and_not_sent_before_the_driver_was_stopped_has_its
     // Without any retry, and with ACK timeouts from a millisecond on.
     for kind in KINDS {
         for ack_timeout in [8, 10, 14] {
-            let options = Options { ack_timeout, retry_count: 0, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count: 0, ..DEFAULT };
             let (mut world, ends) = connected(options);
             stop(&mut world, 0, bound(options) * 3 + Duration::from_millis(10));
             let exchange = Exchange::post(&mut world, ends, kind, 3000, 3);
@@ -123,10 +124,10 @@ fn a_driver_that_is_starved_all_the_time_fails_no_request_to_a_peer_that_lives()
     // With ACK timeouts far shorter than it waits for a processor, and no retry.
     for period in [20, 35, 50] {
         for ack_timeout in [6, 8, 10, 14] {
-            let options = Options { ack_timeout, retry_count: 0, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count: 0, ..DEFAULT };
             for kind in KINDS {
                 let (mut world, ends) = connected(options);
-                world.nodes[0].driver.starved = Some(starved(period));
+                world.hosts[0].driver.starved = Some(starved(period));
                 for count in [1, 3, 10, 30] {
                     let exchange = Exchange::post(&mut world, ends, kind, 3000, count);
                     world.run_until(|world| exchange.is_done(world));
@@ -141,8 +142,8 @@ fn a_driver_that_is_starved_all_the_time_fails_no_request_to_a_peer_that_lives()
 fn two_drivers_that_are_starved_fail_nothing_within_the_usual_bound() {
     for (one, other) in [(20, 50), (35, 20), (50, 49)] {
         let (mut world, ends) = connected(OPTIONS);
-        world.nodes[0].driver.starved = Some(starved(one));
-        world.nodes[1].driver.starved = Some(starved(other));
+        world.hosts[0].driver.starved = Some(starved(one));
+        world.hosts[1].driver.starved = Some(starved(other));
         let exchanges = KINDS.map(|kind| Exchange::post(&mut world, ends, kind, 3000, 30));
         world.run_until(|world| exchanges.iter().all(|it| it.is_done(world)));
         exchanges.iter().for_each(|it| it.check(&world));
@@ -154,10 +155,10 @@ fn two_drivers_that_are_starved_fail_nothing_within_the_usual_bound() {
 fn a_driver_that_is_starved_all_the_time_gives_up_a_dead_peer_in_bounded_running_time() {
     for period in [20, 35, 50] {
         for (ack_timeout, retry_count) in [(8, 7), (14, 0), (14, 7)] {
-            let options = Options { ack_timeout, retry_count, ..Options::DEFAULT };
+            let options = Options { ack_timeout: timeout(ack_timeout), retry_count, ..DEFAULT };
             let (mut world, ends) = connected(options);
-            world.nodes[1].driver.stopped_until = FOR_EVER;
-            world.nodes[0].driver.starved = Some(starved(period));
+            world.hosts[1].driver.stopped_until = Driver::FOR_EVER;
+            world.hosts[0].driver.starved = Some(starved(period));
             let before = ends[0].sent(&world).len();
             let began = world.now();
             Exchange::post(&mut world, ends, Kind::Write, 3000, 3);
@@ -183,7 +184,7 @@ fn responses_that_wait_behind_many_others_are_handled_before_a_timer_fires() {
         },
         batch: 1,
         timers_between_batches: true,
-        ..WorldConfig::default()
+        ..test_config()
     };
     let mut world = World::new(2, config);
     let ends = connect(&mut world, [0, 1], Options { retry_count: 0, ..OPTIONS });
@@ -205,7 +206,7 @@ fn the_clock_of_a_driver_that_slept_with_nothing_to_do_has_run_on() {
     let began = world.now();
     world.run_until(|world| exchange.is_done(world));
     assert!(world.now().saturating_since(began) < Duration::from_micros(30));
-    assert!(world.nodes[0].endpoint.poll_timeout().is_none_or(|at| at > began));
+    assert!(world.hosts[0].endpoint.poll_timeout().is_none_or(|at| at > began));
     assert!(began > Instant::from_nanos(10_000_000_000));
 }
 

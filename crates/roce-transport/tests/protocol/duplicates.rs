@@ -3,7 +3,7 @@
 use roce_transport::QpState;
 use roce_wire::{Aeth, Psn, Qpn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
@@ -11,8 +11,8 @@ use crate::common::world::{Sent, World};
 /// A finished exchange, with everything both sides sent.
 fn finished(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
-    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
-    let ends = connect(&mut world, [0, 1], Options::default());
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
     world.settle();
     exchange.check(&world);
@@ -21,13 +21,13 @@ fn finished(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange)
 
 /// What the responder answers when `packet` comes again.
 fn replay(world: &mut World, packet: &[u8]) -> Vec<Sent> {
-    let before = world.nodes[1].sent.len();
+    let before = world.sent(1).len();
     world.forge(0, 1, packet);
-    world.nodes[1].sent[before..].to_vec()
+    world.sent(1)[before..].to_vec()
 }
 
 fn requests(world: &World) -> Vec<Vec<u8>> {
-    world.nodes[0].sent.iter().map(|it| it.packet.clone()).collect()
+    world.sent(0).iter().map(|it| it.packet.clone()).collect()
 }
 
 //= test rc-duplicate-atomic
@@ -35,7 +35,7 @@ fn requests(world: &World) -> Vec<Vec<u8>> {
 fn a_repeated_atomic_is_not_executed_again_and_gets_the_same_response() {
     for kind in [Kind::FetchAdd, Kind::CompareSwap] {
         let (mut world, _, exchange) = finished(kind, 8, 4);
-        let answers: Vec<_> = world.nodes[1].sent.iter().map(|it| it.packet.clone()).collect();
+        let answers: Vec<_> = world.sent(1).iter().map(|it| it.packet.clone()).collect();
         assert_eq!(answers.len(), 4);
         for (request, answer) in requests(&world).iter().zip(answers) {
             for _ in 0..3 {
@@ -61,7 +61,7 @@ fn an_atomic_whose_resource_was_evicted_is_never_executed_again() {
     world.settle();
     replay(&mut world, &request);
     world.settle();
-    let bytes = world.nodes[1].memory.bytes(exchange.remote).to_vec();
+    let bytes = world.hosts[1].memory.bytes(exchange.remote).to_vec();
     assert_eq!(bytes[..8], 1u64.to_ne_bytes(), "executed once");
     after.check(&world);
 }
@@ -70,9 +70,9 @@ fn an_atomic_whose_resource_was_evicted_is_never_executed_again() {
 #[test]
 fn a_repeated_read_returns_the_current_bytes() {
     let (mut world, _, exchange) = finished(Kind::Read, 1000, 1);
-    world.nodes[1].memory.bytes_mut(exchange.remote).fill(0xee);
+    world.hosts[1].memory.bytes_mut(exchange.remote).fill(0xee);
     let request = requests(&world)[0].clone();
-    let first: Vec<_> = world.nodes[1].sent.iter().map(Sent::headers).collect();
+    let first: Vec<_> = world.sent(1).iter().map(Sent::headers).collect();
     let again = replay(&mut world, &request);
     let headers: Vec<_> = again.iter().map(Sent::headers).collect();
     let psns = |all: &[roce_wire::Headers]| -> Vec<_> {
@@ -94,7 +94,7 @@ fn a_read_may_be_repeated_from_the_middle() {
     let again = replay(&mut world, &forge::read_request(ends[1].qpn, psn, reth));
     let psns: Vec<_> = again.iter().map(|it| it.headers().bth.psn).collect();
     assert_eq!(psns, [psn, psn.advanced_by(1)], "{}", world.report());
-    let bytes = world.nodes[1].memory.bytes(exchange.remote);
+    let bytes = world.hosts[1].memory.bytes(exchange.remote);
     assert!(again[0].packet.ends_with(&bytes[512..768]));
     assert!(again[1].packet.ends_with(&bytes[768..]));
 }
@@ -127,8 +127,8 @@ fn a_write_or_send_that_arrives_again_is_acknowledged_and_changes_nothing() {
     for kind in [Kind::Send, Kind::SendImmediate, Kind::Write, Kind::WriteImmediate] {
         let (mut world, ends, exchange) = finished(kind, 600, 2);
         let last = forge::parse(requests(&world).last().unwrap()).bth.psn;
-        let completions = world.nodes[1].completions.len();
-        world.nodes[1].memory.bytes_mut(exchange.remote).fill(0xee);
+        let completions = world.hosts[1].completions.len();
+        world.hosts[1].memory.bytes_mut(exchange.remote).fill(0xee);
         // A receive waits; no duplicate may take it.
         ends[1].post_recv(&mut world, 99, &[]);
         for request in requests(&world) {
@@ -145,8 +145,8 @@ fn a_write_or_send_that_arrives_again_is_acknowledged_and_changes_nothing() {
                 assert_eq!(headers.bth.psn, last, "everything that was executed");
             }
         }
-        assert!(world.nodes[1].memory.bytes(exchange.remote).iter().all(|it| *it == 0xee));
-        assert_eq!(world.nodes[1].completions.len(), completions);
+        assert!(world.hosts[1].memory.bytes(exchange.remote).iter().all(|it| *it == 0xee));
+        assert_eq!(world.hosts[1].completions.len(), completions);
     }
 }
 

@@ -8,10 +8,10 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
 use roce_wire::{GapReport, GapRun, MAX_GAP_REPORT_LEN, PathMtu, Psn, opcode};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// 10 Gb/s, and as long a way there and back as 250 frames of 1082 bytes take.
 const LINK: LinkConfig = LinkConfig {
@@ -25,7 +25,7 @@ const LINK_GBITS: f64 = 10.0 * 1024.0 / 1082.0;
 
 /// Queue pairs that have agreed on reports, or not.
 const fn options(gap_reports: bool) -> Options {
-    Options { path_mtu: PathMtu::B1024, ack_timeout: 14, gap_reports, ..Options::DEFAULT }
+    Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), gap_reports, ..DEFAULT }
 }
 
 /// A window that losses do not shrink: what the path holds, and what is sent between two ACKs.
@@ -41,7 +41,7 @@ fn bounded() -> EndpointConfig {
 }
 
 fn lossy_world(endpoint: EndpointConfig, drop: f64, seed: u64) -> World {
-    let mut world = World::new(2, WorldConfig { link: LINK, endpoint, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { link: LINK, endpoint, ..test_config() });
     let rates = ImpairmentRates { drop, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(seed, rates));
     world.set_impairment(1, Impairment::random(!seed, rates));
@@ -100,7 +100,7 @@ fn a_connection_without_loss_hears_of_no_reports() {
 /// Packets that each node sent with the opcode of reports.
 fn reports(world: &World) -> [usize; 2] {
     [0, 1].map(|node| {
-        let sent = world.nodes[node].sent.iter();
+        let sent = world.sent(node).into_iter();
         sent.filter(|it| it.opcode() == opcode::GAP_REPORT).count()
     })
 }
@@ -111,9 +111,9 @@ fn queue_pairs_that_have_not_agreed_send_no_packet_of_a_manufacturer_whatever_is
         let mut world = lossy_world(bounded(), 0.01, 3);
         let config =
             EndpointConfig { max_reorder_bytes: kept_by_peer, ..EndpointConfig::default() };
-        world.nodes[1].endpoint =
+        world.hosts[1].endpoint =
             roce_transport::Endpoint::with_observer(config, Default::default());
-        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        world.keep_timeline(true);
         let ends = connect(&mut world, [0, 1], options(false));
         let exchange = Exchange::post(&mut world, ends, Kind::Write, 1 << 20, 4);
         world.run_until(|world| exchange.is_done(world));
@@ -126,9 +126,9 @@ fn queue_pairs_that_have_not_agreed_send_no_packet_of_a_manufacturer_whatever_is
 fn reports_leave_beside_the_acks_and_naks_that_leave_without_them() {
     let refusals = [false, true].map(|gap_reports| {
         let mut world = World::pair();
-        world.nodes[1].keep_sent = true;
+        world.keep_timeline(true);
         let ends = connect(&mut world, [0, 1], options(gap_reports));
-        let region = world.nodes[1].memory.register_filled(PD, 80, Rights::ALL, 0);
+        let region = world.hosts[1].memory.register_filled(PD, 80, Rights::ALL, 0);
         for i in 0..8 {
             ends[1].post_recv(&mut world, i, &[sge(region, 8 * i as usize, 8)]);
         }
@@ -144,7 +144,7 @@ fn reports_leave_beside_the_acks_and_naks_that_leave_without_them() {
         world.forge_batch(0, 1, &batch);
         let [_, sent] = reports(&world);
         assert_eq!(sent > 0, gap_reports, "{}", world.report());
-        let standard = world.nodes[1].sent.iter().filter(|it| it.opcode() != opcode::GAP_REPORT);
+        let standard = world.sent(1).into_iter().filter(|it| it.opcode() != opcode::GAP_REPORT);
         standard.map(|it| it.packet.clone()).collect::<Vec<_>>()
     });
     assert_eq!(refusals[0], refusals[1]);
@@ -171,7 +171,7 @@ fn the_report_of_a_peer_that_has_not_agreed_changes_nothing() {
 #[test]
 fn forged_reports_complete_nothing_and_repeat_two_windows_of_packets_at_most() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 20, gap_reports: true, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(20), gap_reports: true, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
     let _exchange = Exchange::post(&mut world, ends, Kind::Write, 60 * 256, 1);

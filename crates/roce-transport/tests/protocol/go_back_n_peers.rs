@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{Endpoint, EndpointConfig, WindowConfig};
-use roce_wire::{NakCode, PathMtu, Psn, opcode};
+use roce_wire::{NakCode, PathMtu, opcode};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
 const SEEDS: u64 = 6;
 
 /// What a path does, and the microseconds that all seeds together took, packet by packet and in whole
@@ -96,20 +96,21 @@ fn transfers(path: &Path, whole_trains: bool, batch: usize) -> (u64, u64) {
             bits_per_sec: Some(10_000_000_000),
             queue_frames: usize::MAX,
         };
-        let config = WorldConfig { link, whole_trains, batch, ..WorldConfig::default() };
+        let config = WorldConfig { link, whole_trains, batch, ..test_config() };
         let mut world = World::new(2, config);
         let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
-        world.nodes[1].endpoint = Endpoint::with_observer(config, Default::default());
+        world.hosts[1].endpoint = Endpoint::with_observer(config, Default::default());
         world.set_impairment(0, Impairment::random(seed, path.rates));
-        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        world.keep_timeline(true);
         let ends = connect(&mut world, [0, 1], OPTIONS);
         let exchange = Exchange::post(&mut world, ends, Kind::Write, 1 << 20, 8);
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
         micros += world.now().as_nanos() / 1000;
         repairs += world.counter(0, "selective_repeat");
-        for node in &world.nodes {
-            assert!(node.sent.iter().all(|it| it.opcode() != opcode::GAP_REPORT), "{}", path.name);
+        for node in 0..2 {
+            let sent = world.sent(node);
+            assert!(sent.iter().all(|it| it.opcode() != opcode::GAP_REPORT), "{}", path.name);
         }
     }
     (micros, repairs)
@@ -148,7 +149,7 @@ fn what_was_sent_twice_before_a_nak_is_no_evidence_that_the_peer_keeps_packets()
         ..Default::default()
     };
     let endpoint = EndpointConfig { window, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
     let ends = connect(&mut world, [0, 1], OPTIONS);
     // Now the round trip is known.
     let first = Exchange::post(&mut world, ends, Kind::Write, 1024, 1);
@@ -158,7 +159,7 @@ fn what_was_sent_twice_before_a_nak_is_no_evidence_that_the_peer_keeps_packets()
     for round in 0..3 {
         let _exchange = Exchange::post(&mut world, ends, Kind::Write, PACKETS as usize * 1024, 1);
         let respond = |world: &mut World, packet: u32, syndrome| {
-            let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = OPTIONS.first_psn[0];
             let psn = psn.advanced_by(1 + PACKETS * round + packet);
             world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn, syndrome));
         };

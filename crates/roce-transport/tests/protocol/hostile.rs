@@ -8,7 +8,7 @@ use roce_wire::{
     Syndrome, opcode,
 };
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, create};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, PD, connect, create};
 use crate::common::exchange::sge;
 use crate::common::forge;
 use crate::common::world::{Sent, World, seal_one};
@@ -17,9 +17,9 @@ use roce_simnet::{Region, Rights};
 /// A connected pair whose node 1 has a region and receives, and is about to be lied to.
 fn victim() -> (World, [End; 2], Region) {
     let mut world = World::pair();
-    world.nodes[1].keep_sent = true;
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     for wr_id in 0..4 {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
     }
@@ -32,9 +32,9 @@ fn expected() -> Psn {
 
 /// Runs `lie` and returns which counters of node 1 moved, apart from those of any packet.
 fn counted(world: &mut World, lie: impl FnOnce(&mut World)) -> Vec<&'static str> {
-    let before: Vec<_> = world.nodes[1].endpoint.counters().iter().collect();
+    let before: Vec<_> = world.hosts[1].endpoint.counters().iter().collect();
     lie(world);
-    let after = world.nodes[1].endpoint.counters().iter();
+    let after = world.hosts[1].endpoint.counters().iter();
     let moved = after.zip(before).filter(|((_, now), (_, then))| now != then);
     moved
         .map(|((name, _), _)| name)
@@ -45,23 +45,23 @@ fn counted(world: &mut World, lie: impl FnOnce(&mut World)) -> Vec<&'static str>
 /// Gives node 1 a packet that it must drop: no answer, no change, but a counter.
 #[track_caller]
 fn dropped(world: &mut World, lie: impl FnOnce(&mut World)) -> &'static str {
-    let (sent, completions) = (world.nodes[1].sent.len(), world.nodes[1].completions.len());
-    let written = world.nodes[1].memory.bytes_written();
+    let (sent, completions) = (world.sent(1).len(), world.hosts[1].completions.len());
+    let written = world.hosts[1].memory.bytes_written();
     let moved = counted(world, lie);
     assert_eq!(moved.len(), 1, "one named counter: {moved:?}\n{}", world.report());
-    assert_eq!(world.nodes[1].sent.len(), sent, "no answer");
-    assert_eq!(world.nodes[1].completions.len(), completions);
-    assert_eq!(world.nodes[1].memory.bytes_written(), written);
+    assert_eq!(world.sent(1).len(), sent, "no answer");
+    assert_eq!(world.hosts[1].completions.len(), completions);
+    assert_eq!(world.hosts[1].memory.bytes_written(), written);
     moved[0]
 }
 
 /// Gives node 1 a packet that it must refuse; returns the answers.
 #[track_caller]
 fn refused(world: &mut World, end: End, packet: &[u8], code: NakCode) {
-    let before = world.nodes[1].sent.len();
+    let before = world.sent(1).len();
     let moved = counted(world, |world| world.forge(0, 1, packet));
     assert!(!moved.is_empty(), "counted\n{}", world.report());
-    let answers: Vec<_> = world.nodes[1].sent[before..].iter().map(Sent::headers).collect();
+    let answers: Vec<_> = world.sent(1)[before..].iter().map(Sent::headers).collect();
     let psn = forge::parse(packet).bth.psn;
     let syndromes: Vec<_> =
         answers.iter().map(|it| (it.bth.psn, it.aeth.map(|it| it.syndrome))).collect();
@@ -111,7 +111,7 @@ fn the_right_packet_from_or_to_the_wrong_address_is_dropped() {
     to.destination = stranger;
     for (outer, counter) in [(from, "wrong_source"), (to, "wrong_destination")] {
         let frame = seal_one(&outer, 1, &packet);
-        assert_eq!(dropped(&mut world, |world| world.inject(1, &frame)), counter);
+        assert_eq!(dropped(&mut world, |world| world.inject(1, [&frame])), counter);
     }
     world.forge(0, 1, &packet);
     assert_eq!(ends[1].received(&world).len(), 1, "the same from the right address is taken");
@@ -137,7 +137,7 @@ fn a_packet_of_another_service_is_dropped() {
 fn a_queue_pair_that_may_not_receive_yet_or_any_more_drops_requests() {
     let (mut world, ends, _) = victim();
     let fresh = End { node: 1, qpn: Qpn::new(0x999).unwrap() };
-    create(&mut world, 1, fresh.qpn, &Options::default());
+    create(&mut world, 1, fresh.qpn, &DEFAULT);
     let packet = forge::send_only(fresh.qpn, expected(), b"early");
     assert_eq!(dropped(&mut world, |world| world.forge(0, 1, &packet)), "wrong_state");
     ends[1].move_to(&mut world, QpState::Error);
@@ -183,10 +183,10 @@ fn a_length_that_disagrees_with_path_mtu_or_reth_is_an_invalid_request() {
     let count = lying_lengths(Qpn::GSI, victim().2).len();
     for i in 0..count {
         let (mut world, ends, region) = victim();
-        let before = world.nodes[1].memory.bytes(region).to_vec();
+        let before = world.hosts[1].memory.bytes(region).to_vec();
         let packet = &lying_lengths(ends[1].qpn, region)[i];
         refused(&mut world, ends[1], packet, NakCode::InvalidRequest);
-        assert_eq!(world.nodes[1].memory.bytes(region), before, "not a byte");
+        assert_eq!(world.hosts[1].memory.bytes(region), before, "not a byte");
     }
 }
 
@@ -233,7 +233,7 @@ fn a_message_longer_or_shorter_than_its_reth_is_an_invalid_request() {
                 assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
             }
         }
-        let beyond = &world.nodes[1].memory.bytes(region)[len..];
+        let beyond = &world.hosts[1].memory.bytes(region)[len..];
         assert!(beyond.iter().any(|it| *it != 9), "nothing beyond the RETH was written");
     }
 }
@@ -298,7 +298,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             let mut psn = expected();
             if let Some(first) = first {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
-                let doomed = world.nodes[1].memory.register_filled(PD, 64, rights, 5);
+                let doomed = world.hosts[1].memory.register_filled(PD, 64, rights, 5);
                 let opens = first.info().position.opens();
                 let target = if opens { region } else { doomed };
                 world.forge(0, 1, &build(first, ends[1].qpn, psn, target));
@@ -321,19 +321,19 @@ fn a_request_from_the_future_is_refused_once_until_the_gap_closes() {
     for _ in 0..5 {
         world.forge(0, 1, &late);
     }
-    let naks: Vec<_> = world.nodes[1].sent.iter().map(Sent::headers).collect();
+    let naks: Vec<_> = world.sent(1).iter().map(Sent::headers).collect();
     assert_eq!(naks.len(), 1, "{}", world.report());
     assert_eq!(naks[0].bth.psn, expected());
     assert_eq!(naks[0].aeth.unwrap().syndrome, forge::nak(NakCode::PsnSequence));
     assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 5);
     world.forge(0, 1, &forge::send_only(ends[1].qpn, expected(), b"zero"));
     world.forge(0, 1, &late);
-    let naks = world.nodes[1].sent.iter().filter(|it| {
+    let naks = world.sent(1).into_iter().filter(|it| {
         it.headers().aeth.is_some_and(|it| it.syndrome == forge::nak(NakCode::PsnSequence))
     });
     assert_eq!(naks.count(), 2, "a new gap, a new refusal");
     assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
-    assert_eq!(&world.nodes[1].memory.bytes(region)[..4], b"zero");
+    assert_eq!(&world.hosts[1].memory.bytes(region)[..4], b"zero");
 }
 
 //= test rc-invalidate-failed
@@ -344,7 +344,7 @@ fn an_invalidation_of_a_key_that_may_not_be_invalidated_fails_the_receive() {
         let key = [region.key, region.key ^ 1][which];
         let packet = forge::send_invalidate(ends[1].qpn, expected(), key, b"shut it");
         world.forge(0, 1, &packet);
-        assert!(world.nodes[1].memory.is_alive(region));
+        assert!(world.hosts[1].memory.is_alive(region));
         let received = ends[1].received(&world);
         assert_eq!(received[0].status, CompletionStatus::RemoteInvalidRequest, "{received:?}");
         assert_eq!(ends[1].state(&world), QpState::Error);
@@ -369,7 +369,7 @@ fn sends_before_one_whose_key_cannot_be_invalidated_are_acknowledged() {
     .map(without_ack_request);
     world.forge_batch(0, 1, &packets);
     assert_eq!(ends[1].state(&world), QpState::Error);
-    let answers: Vec<_> = world.nodes[1].sent.iter().map(Sent::headers).collect();
+    let answers: Vec<_> = world.sent(1).iter().map(Sent::headers).collect();
     let answers: Vec<_> =
         answers.iter().map(|it| (it.bth.psn, it.aeth.unwrap().syndrome)).collect();
     let [(psn, Syndrome::Ack { .. })] = answers[..] else { panic!("{answers:?}") };

@@ -9,12 +9,12 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnPar
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{BTH_LEN, Headers, PathMtu, Psn, Qpn, opcode};
 
-use crate::common::connection::{End, Options, connect, create, receive_only, reconnect};
+use crate::common::connection::{DEFAULT, End, Options, connect, create, receive_only, reconnect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig, seal_one};
+use crate::common::world::{World, WorldConfig, seal_one, test_config};
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..DEFAULT };
 /// Packets.
 const WINDOW: u32 = 64;
 /// The largest of DCQCN in bits per second.
@@ -33,7 +33,7 @@ fn world_of(congestion: CongestionConfig) -> World {
     let latency = Duration::from_micros(20);
     let rate = Some(10_000_000_000);
     let link = LinkConfig { latency, bits_per_sec: rate, queue_frames: usize::MAX };
-    World::new(3, WorldConfig { link, endpoint, ..WorldConfig::default() })
+    World::new(3, WorldConfig { link, endpoint, keep_timeline: true, ..test_config() })
 }
 
 fn cnp(to: Qpn) -> Vec<u8> {
@@ -50,20 +50,20 @@ fn exchange(world: &mut World, ends: [End; 2]) -> Duration {
 }
 
 fn rate(world: &World, end: End) -> Option<u64> {
-    world.nodes[0].endpoint.rate_limit(end.qpn)
+    world.hosts[0].endpoint.rate_limit(end.qpn)
 }
 
 /// Latest size of the send window of node 0, in packets; `None` before it changed.
 fn window(world: &World) -> Option<u32> {
-    world.nodes[0].endpoint.observer().windows.last().map(|it| it.1)
+    world.windows(0).last().copied()
 }
 
 /// Runs `act` and returns the counters of node 0 that changed, and by how much, but for those of
 /// packets that its answers are.
 fn counted(world: &mut World, act: impl FnOnce(&mut World)) -> Vec<(&'static str, u64)> {
-    let before: Vec<_> = world.nodes[0].endpoint.counters().iter().collect();
+    let before: Vec<_> = world.hosts[0].endpoint.counters().iter().collect();
     act(world);
-    let now = world.nodes[0].endpoint.counters().iter();
+    let now = world.hosts[0].endpoint.counters().iter();
     let changes = now.zip(before).map(|((name, now), (_, then))| (name, now - then));
     changes.filter(|(name, count)| *count > 0 && *name != "sent_pkts").collect()
 }
@@ -100,7 +100,7 @@ impl Stranger {
                 Self::Pkey => headers.bth.partition_key = i as u16,
             }
             let frame = seal_one(&outer, 1, &forge::packet(&headers, &[]));
-            world.inject(0, &frame);
+            world.inject(0, [&frame]);
         }
     }
 }
@@ -327,12 +327,12 @@ fn every_bit_flip_and_every_prefix_of_a_cnp_is_dropped_by_name_or_slows_its_send
         let names = judge(packet, ends[0].qpn);
         let expected: Vec<_> = names.unwrap_or(&[]).iter().map(|name| (*name, 1)).collect();
         assert_eq!(changes, expected, "{packet:02x?}");
-        assert_eq!(world.nodes[0].refused_frames, u64::from(names.is_none()), "{packet:02x?}");
+        assert_eq!(world.hosts[0].refused_packets, u64::from(names.is_none()), "{packet:02x?}");
         let is_cnp = names == Some(&CNP_COUNTERS);
         assert_eq!(rate(&world, ends[0]), is_cnp.then_some(LINE_RATE / 2), "{packet:02x?}");
         assert_eq!(window(&world), None, "{packet:02x?}");
         assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{packet:02x?}");
-        assert!(world.nodes[0].completions.is_empty(), "{packet:02x?}");
+        assert!(world.hosts[0].completions.is_empty(), "{packet:02x?}");
         exchange(&mut world, ends);
         handled += usize::from(is_cnp);
         refused += usize::from(names.is_none());

@@ -9,12 +9,12 @@ use roce_wire::{
     BTH_LEN, GapReport, GapRun, Headers, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS, Psn, Qpn, opcode,
 };
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, rnr_timer};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
 
-const AGREED: Options = Options { gap_reports: true, ..Options::DEFAULT };
+const AGREED: Options = Options { gap_reports: true, ..DEFAULT };
 const MTU: usize = 256;
 /// Packets of the message, more than its windows admit at once.
 const PACKETS: usize = 200;
@@ -65,13 +65,13 @@ fn sender(kind: Kind) -> (World, [End; 2], Exchange) {
     world.set_impairment(data_from(kind), Impairment::scripted(fates));
     let exchange = Exchange::post(&mut world, ends, kind, PACKETS * MTU, 1);
     world.run_for(Duration::from_micros(50));
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     (world, ends, exchange)
 }
 
 /// First sequence number that node 0 has not sent.
 fn max_sent(world: &World, end: End) -> u64 {
-    let info = world.nodes[0].endpoint.query_qp(end.qpn).unwrap();
+    let info = world.hosts[0].endpoint.query_qp(end.qpn).unwrap();
     seq(info.attributes.sq_psn.unwrap()).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn max_sent(world: &World, end: End) -> u64 {
 #[track_caller]
 fn sent_again(world: &World, max_sent: u64) -> Vec<Range<u64>> {
     let (mut again, mut next) = (vec![], max_sent);
-    for headers in world.nodes[0].sent.iter().map(Sent::headers) {
+    for headers in world.sent(0).iter().map(Sent::headers) {
         let start = seq(headers.bth.psn).expect("nothing before the first packet");
         let len = headers.reth.filter(|_| headers.bth.opcode == opcode::RC_READ_REQUEST);
         let end = start + len.map_or(1, |it| u64::from(it.len).div_ceil(MTU as u64).max(1));
@@ -137,7 +137,7 @@ fn judge(packet: &[u8], to: Qpn, max_sent: u64) -> Fault {
 
 /// Counters of node 0 that changed, and by how much, but for those of any packet.
 fn changed(world: &World, before: &[(&'static str, u64)]) -> Vec<(&'static str, u64)> {
-    let now = world.nodes[0].endpoint.counters().iter();
+    let now = world.hosts[0].endpoint.counters().iter();
     let changes = now.zip(before).map(|((name, now), (_, then))| (name, now - then));
     changes.filter(|(name, count)| *count > 0 && *name != "sent_pkts").collect()
 }
@@ -151,15 +151,15 @@ fn every_bit_flip_and_every_prefix_of_a_report_is_dropped_by_name_or_taken_for_w
             let (mut world, ends, _exchange) = sender(kind);
             let packet = &damaged(&report(ends[0].qpn, psn(ARRIVED), &RUNS))[i];
             let max_sent = max_sent(&world, ends[0]);
-            let before: Vec<_> = world.nodes[0].endpoint.counters().iter().collect();
-            let refused = world.nodes[0].refused_frames;
+            let before: Vec<_> = world.hosts[0].endpoint.counters().iter().collect();
+            let refused = world.hosts[0].refused_packets;
             world.forge(1, 0, packet);
             // Once a round trip is measured a gap waits for packets that are late.
             world.run_for(Duration::from_micros(120));
             let again = sent_again(&world, max_sent);
             let changes = changed(&world, &before);
             let named = format!("{kind:?}, variant {i}, {packet:02x?}\n{}", world.report());
-            let is_refused = world.nodes[0].refused_frames > refused;
+            let is_refused = world.hosts[0].refused_packets > refused;
             match judge(packet, ends[0].qpn, max_sent) {
                 Fault::Refused => assert!(is_refused && changes.is_empty(), "{named}"),
                 Fault::Dropped(name) => assert_eq!(changes, [(name, 1)], "{named}"),
@@ -177,7 +177,7 @@ fn every_bit_flip_and_every_prefix_of_a_report_is_dropped_by_name_or_taken_for_w
                     continue;
                 }
             }
-            assert!(world.nodes[0].sent.is_empty(), "{named}");
+            assert!(world.sent(0).is_empty(), "{named}");
         }
     }
     assert!(taken[0] > 40 && taken[1] > 4, "taken at the PSN of the gap and behind it: {taken:?}");
@@ -229,22 +229,22 @@ fn a_report_completes_the_requests_before_its_psn_as_an_ack_does_and_no_other() 
 fn in_the_wait_for_a_receive_a_report_repairs_nothing_and_what_it_acknowledges_ends_the_wait() {
     let mut world = World::pair();
     // One that outlasts the test.
-    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: 0, ..AGREED });
+    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: rnr_timer(0), ..AGREED });
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
     let _exchange = Exchange::post(&mut world, ends, Kind::Send, MTU, 10);
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(1), forge::rnr(0)));
     assert_eq!(ends[0].sent(&world).len(), 1, "the first is before the one that waits");
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     let runs = [GapRun { missing: 1, kept: 3 }];
     world.forge(1, 0, &report(ends[0].qpn, psn(1), &runs));
     world.run_for(Duration::from_millis(50));
-    assert!(world.nodes[0].sent.is_empty(), "{}", world.report());
+    assert!(world.sent(0).is_empty(), "{}", world.report());
     world.forge(1, 0, &report(ends[0].qpn, psn(4), &runs));
     assert_eq!(ends[0].sent(&world).len(), 4, "{}", world.report());
     assert_eq!(ends[0].counter(&world, "gap_report_rcvd"), 2);
     // As long as a gap waits for packets that are late.
     world.run_for(Duration::from_micros(120));
-    let sent: Vec<_> = world.nodes[0].sent.iter().map(|it| seq(it.headers().bth.psn)).collect();
+    let sent: Vec<_> = world.sent(0).iter().map(|it| seq(it.headers().bth.psn)).collect();
     assert_eq!(sent, [Some(4)], "the gap alone");
 }
 
@@ -269,5 +269,5 @@ fn the_longest_runs_of_a_report_reach_no_packet_that_was_not_sent() {
             }
         }
     }
-    assert!(world.nodes[0].sent.is_empty(), "{}", world.report());
+    assert!(world.sent(0).is_empty(), "{}", world.report());
 }

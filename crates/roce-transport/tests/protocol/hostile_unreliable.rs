@@ -4,7 +4,7 @@ use roce_simnet::Rights;
 use roce_transport::{AccessFlags, CompletionStatus, QpState};
 use roce_wire::{Deth, KnownOpcode, Psn, Reth, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, connect, of_service};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::world::World;
@@ -12,8 +12,8 @@ use crate::common::world::World;
 /// A pair of this service whose node 1 has a region, and so many receives over it.
 fn victim(service: Service, receives: u64) -> (World, [End; 2], roce_simnet::Region) {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::of(service));
-    let region = world.nodes[1].memory.register(4096, Rights::ALL);
+    let ends = connect(&mut world, [0, 1], of_service(service));
+    let region = world.hosts[1].memory.register(4096, Rights::ALL);
     for wr_id in 0..receives {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
     }
@@ -27,7 +27,7 @@ fn first_psn() -> Psn {
 /// A connection beside works as ever.
 #[track_caller]
 fn assert_others_undisturbed(world: &mut World) {
-    let ends = connect(world, [0, 1], Options::default());
+    let ends = connect(world, [0, 1], DEFAULT);
     let exchange = Exchange::post(world, ends, Kind::Send, 1000, 3);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(world);
@@ -69,7 +69,7 @@ fn sound_packets(
             let whole =
                 if code.info().position.is_last() { reth } else { Reth { len: 300, ..reth } };
             headers.reth = headers.reth.map(|_| whole);
-            let deth = Deth { q_key: Options::DEFAULT.q_key, source_qp: from.qpn };
+            let deth = Deth { q_key: DEFAULT.q_key, source_qp: from.qpn };
             headers.deth = headers.deth.map(|_| deth);
             forge::packet(&headers, &vec![9; len])
         })
@@ -101,14 +101,14 @@ fn variants(packet: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 fn drop_all_variants(service: Service, packet: &[u8]) {
     let (mut world, ends, _) = victim(service, 200);
     for variant in variants(packet) {
-        let before = world.nodes[1].completions.len();
+        let before = world.hosts[1].completions.len();
         world.forge(0, 1, &variant);
-        let new = &world.nodes[1].completions[before..];
+        let new: Vec<_> = world.hosts[1].completions.range(before..).collect();
         assert!(new.len() <= 1, "{new:?}");
         assert!(new.iter().all(|(_, it)| it.status == CompletionStatus::Success), "{new:?}");
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{variant:02x?}");
         // The next one finds the queue pair as it was.
-        let info = world.nodes[1].endpoint.query_qp(ends[1].qpn).unwrap();
+        let info = world.hosts[1].endpoint.query_qp(ends[1].qpn).unwrap();
         if new.len() == 1 || info.receives_posted < 100 {
             (world, _, _) = victim(service, 200);
         }
@@ -163,18 +163,18 @@ fn hit_a_later_packet(codes: [KnownOpcode; 3], hit: usize) {
         for (index, packet) in packets.iter().enumerate() {
             world.forge(0, 1, if index == hit { &variant } else { packet });
         }
-        let new = &world.nodes[1].completions[..];
+        let new = &world.hosts[1].completions;
         assert!(new.len() <= 1, "{new:?}");
         assert!(new.iter().all(|(_, it)| it.status == CompletionStatus::Success), "{new:?}");
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{variant:02x?}");
-        let (before, written) = (new.len(), world.nodes[1].memory.bytes_written());
+        let (before, written) = (new.len(), world.hosts[1].memory.bytes_written());
         for packet in message(codes, ends[1], region, far) {
             world.forge(0, 1, &packet);
         }
         let completes = codes[2] != opcode::UC_WRITE_LAST;
-        let got = world.nodes[1].completions.len() - before;
+        let got = world.hosts[1].completions.len() - before;
         assert_eq!(got, usize::from(completes), "behind {variant:02x?}");
-        assert_eq!(world.nodes[1].memory.bytes_written() - written, 520, "behind {variant:02x?}");
+        assert_eq!(world.hosts[1].memory.bytes_written() - written, 520, "behind {variant:02x?}");
         world.assert_guards_untouched();
         assert_others_undisturbed(&mut world);
     }
@@ -187,14 +187,14 @@ fn a_flood_to_a_queue_pair_without_receives_is_counted_and_hurts_no_other() {
     {
         let (mut world, ends, _) = victim(service, 0);
         let mut headers = forge::headers(code, ends[1].qpn, first_psn());
-        let deth = Deth { q_key: Options::DEFAULT.q_key, source_qp: ends[0].qpn };
+        let deth = Deth { q_key: DEFAULT.q_key, source_qp: ends[0].qpn };
         headers.deth = headers.deth.map(|_| deth);
         for _ in 0..1000 {
             world.forge(0, 1, &forge::packet(&headers, &[1; 64]));
             headers.bth.psn = headers.bth.psn.advanced_by(1);
         }
         assert_eq!(ends[1].counter(&world, "out_of_buffer"), 1000, "{}", world.report());
-        assert_eq!(world.nodes[1].completions, []);
+        assert_eq!(world.hosts[1].completions, []);
         assert_others_undisturbed(&mut world);
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
     }
@@ -204,7 +204,7 @@ fn a_flood_to_a_queue_pair_without_receives_is_counted_and_hurts_no_other() {
 #[test]
 fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
     let (mut world, ends, region) = victim(Service::Uc, 2);
-    let read_only = world.nodes[1].memory.register(4096, AccessFlags::empty());
+    let read_only = world.hosts[1].memory.register(4096, AccessFlags::empty());
     let mut psn = first_psn();
     let mut forge_next = |world: &mut World, code, reth: Option<Reth>, len| {
         let mut headers = forge::headers(code, ends[1].qpn, psn);
@@ -212,9 +212,10 @@ fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
         psn = psn.advanced_by(1);
         world.forge(0, 1, &forge::packet(&headers, &vec![3; len]));
     };
-    let reth =
-        |region: roce_simnet::Region, len| Some(Reth { addr: region.addr, rkey: region.key, len });
-    let written = world.nodes[1].memory.bytes_written();
+    let reth = |region: roce_simnet::Region, len| {
+        Some(Reth { address: region.address, key: region.key, len })
+    };
+    let written = world.hosts[1].memory.bytes_written();
     for (code, reth, len) in [
         (opcode::UC_WRITE_ONLY, reth(region, 9), 8),
         (opcode::UC_WRITE_ONLY, reth(region, 5000), 256),
@@ -231,7 +232,7 @@ fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
         forge_next(&mut world, code, None, 256);
     }
     assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 3);
-    assert_eq!(world.nodes[1].memory.bytes_written(), written, "not a byte");
+    assert_eq!(world.hosts[1].memory.bytes_written(), written, "not a byte");
     forge_next(&mut world, opcode::UC_SEND_ONLY, None, 8);
     assert_eq!(ends[1].received(&world)[0].wr_id, 0, "both receives are left");
     assert_eq!(ends[1].state(&world), QpState::ReadyToSend);

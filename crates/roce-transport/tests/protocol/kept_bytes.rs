@@ -6,15 +6,15 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, opcode};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, RECV_CQ, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 const QPS: usize = 64;
 const PACKETS: u32 = 60;
 const MTU: usize = 1024;
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 20, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(20), ..DEFAULT };
 
 /// A queue pair of node 1 that has requested a READ, and the memory that its peer writes.
 struct Victim {
@@ -28,9 +28,9 @@ struct Victim {
 impl Victim {
     /// Request number `ahead` of the peer: a WRITE of a packet.
     fn request(&self, ahead: u32) -> Vec<u8> {
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap().advanced_by(ahead);
-        let address = self.target.addr + u64::from(ahead) * MTU as u64;
-        let reth = Reth { addr: address, rkey: self.target.key, len: MTU as u32 };
+        let psn = OPTIONS.first_psn[0].advanced_by(ahead);
+        let address = self.target.address + u64::from(ahead) * MTU as u64;
+        let reth = Reth { address, key: self.target.key, len: MTU as u32 };
         forge::write_only(self.ends[1].qpn, psn, reth, &[ahead as u8; MTU])
     }
 
@@ -46,7 +46,7 @@ impl Victim {
     }
 
     fn response_psn(&self, ahead: u32) -> Psn {
-        Psn::new(OPTIONS.first_psn[1]).unwrap().advanced_by(ahead)
+        OPTIONS.first_psn[1].advanced_by(ahead)
     }
 }
 
@@ -54,12 +54,12 @@ fn victims(max_reorder_bytes: usize) -> (World, Vec<Victim>) {
     let peer_window =
         PeerWindowConfig { initial_frames: 10_000, min_frames: 10_000, max_frames: 10_000 };
     let endpoint = EndpointConfig { max_reorder_bytes, peer_window, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+    let mut world = World::new(2, WorldConfig { endpoint, ..test_config() });
     world.set_impairment(1, Impairment::scripted(vec![Fate::Drop; 100_000]));
     let victims = (0..QPS).map(|_| {
         let ends = connect(&mut world, [0, 1], OPTIONS);
         let len = PACKETS as usize * MTU;
-        let target = world.nodes[1].memory.register_filled(PD, len, Rights::ALL, 0xaa);
+        let target = world.hosts[1].memory.register_filled(PD, len, Rights::ALL, 0xaa);
         let exchange = Exchange::post(&mut world, [ends[1], ends[0]], Kind::Read, len, 1);
         Victim { ends, target, exchange, kept: 0 }
     });
@@ -68,7 +68,7 @@ fn victims(max_reorder_bytes: usize) -> (World, Vec<Victim>) {
 }
 
 fn held(world: &World) -> usize {
-    world.nodes[1].endpoint.reorder_bytes()
+    world.hosts[1].endpoint.reorder_bytes()
 }
 
 /// Sends everything but the first packets to all queue pairs in turn.
@@ -143,7 +143,7 @@ fn release(world: &mut World, victim: &Victim, how: Release) {
             assert!(world.with(1, |node, _| node.endpoint.destroy_qp(end.qpn)));
         }
         Release::BadRequest => {
-            let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let psn = OPTIONS.first_psn[0];
             let headers = forge::headers(opcode::RC_SEND_MIDDLE, end.qpn, psn);
             world.forge(0, 1, &forge::packet(&headers, &[0; MTU]));
             assert_eq!(end.state(world), QpState::Error);
@@ -165,7 +165,7 @@ fn release(world: &mut World, victim: &Victim, how: Release) {
             world.forge_batch(0, 1, &[victim.request(0), victim.response(0)]);
             assert_eq!(end.state(world), QpState::ReadyToSend);
             assert!(end.sent(world).is_empty());
-            let bytes = world.nodes[1].memory.bytes(victim.exchange.local);
+            let bytes = world.hosts[1].memory.bytes(victim.exchange.local);
             assert_eq!([bytes[0], bytes[MTU], bytes[2 * MTU]], [0, 1, 2]);
         }
     }

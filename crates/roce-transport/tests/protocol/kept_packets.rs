@@ -8,11 +8,11 @@ use roce_simnet::{Region, Rights};
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
 use roce_wire::{NakCode, PathMtu, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
-use crate::common::world::{Sent, World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 fn expected() -> Psn {
     Psn::new(FIRST_PSN).expect("24 bits")
@@ -20,10 +20,10 @@ fn expected() -> Psn {
 
 /// A connection to node 1, which has posted ten receives of 8 bytes.
 fn receiver(config: EndpointConfig) -> (World, [End; 2], Region) {
-    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
-    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let region = world.nodes[1].memory.register_filled(PD, 80, Rights::ALL, 0xaa);
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let region = world.hosts[1].memory.register_filled(PD, 80, Rights::ALL, 0xaa);
     for i in 0..10 {
         ends[1].post_recv(&mut world, i, &[sge(region, 8 * i as usize, 8)]);
     }
@@ -36,7 +36,7 @@ fn send(to: End, ahead: u32) -> Vec<u8> {
 }
 
 fn responses(world: &World) -> Vec<(Psn, Syndrome)> {
-    let sent = world.nodes[1].sent.iter().map(Sent::headers);
+    let sent = world.sent(1).into_iter().map(|it| it.headers());
     sent.map(|it| (it.bth.psn, it.aeth.expect("a response").syndrome)).collect()
 }
 
@@ -48,16 +48,16 @@ fn received(world: &World, end: End) -> Vec<u64> {
 #[test]
 fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
     let (mut world, ends, region) = receiver(EndpointConfig::default());
-    let untouched = world.nodes[1].memory.bytes(region).to_vec();
+    let untouched = world.hosts[1].memory.bytes(region).to_vec();
     for ahead in [3, 1, 2, 5] {
         world.forge(0, 1, &send(ends[1], ahead));
     }
     assert!(received(&world, ends[1]).is_empty());
-    assert_eq!(world.nodes[1].memory.bytes(region), untouched);
+    assert_eq!(world.hosts[1].memory.bytes(region), untouched);
     assert_eq!(responses(&world), [(expected(), forge::nak(NakCode::PsnSequence))]);
     world.forge(0, 1, &send(ends[1], 0));
     assert_eq!(received(&world, ends[1]), [0, 1, 2, 3]);
-    let bytes: Vec<_> = world.nodes[1].memory.bytes(region).chunks(8).map(|it| it[0]).collect();
+    let bytes: Vec<_> = world.hosts[1].memory.bytes(region).chunks(8).map(|it| it[0]).collect();
     assert_eq!(bytes[..4], [0, 1, 2, 3], "each in the receive of its turn");
     let acks: Vec<_> = responses(&world).into_iter().skip(1).collect();
     assert_eq!(acks.len(), 1, "one ACK for all of them: {acks:?}");
@@ -65,16 +65,16 @@ fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
     assert_eq!(ends[1].counter(&world, "reorder_kept"), 4);
     world.forge(0, 1, &send(ends[1], 4));
     assert_eq!(received(&world, ends[1]), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0);
+    assert_eq!(world.hosts[1].endpoint.reorder_bytes(), 0);
 }
 
 #[test]
 fn packets_that_a_gap_held_back_are_acknowledged_at_once_though_none_requests_it() {
     let mut world = World::pair();
-    world.nodes[1].keep_sent = true;
-    let options = Options { path_mtu: PathMtu::B256, ..Options::default() };
+    world.keep_timeline(true);
+    let options = Options { path_mtu: PathMtu::B256, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
-    let region = world.nodes[1].memory.register_filled(PD, 1024, Rights::ALL, 0);
+    let region = world.hosts[1].memory.register_filled(PD, 1024, Rights::ALL, 0);
     // The first packets of a WRITE of four, which have no AckReq.
     let packet = |ahead: u32| {
         let code = if ahead == 0 { opcode::RC_WRITE_FIRST } else { opcode::RC_WRITE_MIDDLE };
@@ -95,18 +95,18 @@ fn packets_that_a_gap_held_back_are_acknowledged_at_once_though_none_requests_it
 fn a_kept_packet_that_comes_again_is_dropped_and_the_first_one_counts() {
     let (mut world, ends, region) = receiver(EndpointConfig::default());
     world.forge(0, 1, &send(ends[1], 1));
-    let held = world.nodes[1].endpoint.reorder_bytes();
+    let held = world.hosts[1].endpoint.reorder_bytes();
     for _ in 0..5 {
         world.forge(0, 1, &send(ends[1], 1));
         let other = forge::send_only(ends[1].qpn, expected().advanced_by(1), &[99; 8]);
         world.forge(0, 1, &other);
     }
-    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), held);
+    assert_eq!(world.hosts[1].endpoint.reorder_bytes(), held);
     assert_eq!(ends[1].counter(&world, "reorder_duplicate"), 5);
     assert_eq!(ends[1].counter(&world, "reorder_differs"), 5, "one of the two is not the peer's");
     assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 11);
     world.forge(0, 1, &send(ends[1], 0));
-    assert_eq!(world.nodes[1].memory.bytes(region)[8], 1);
+    assert_eq!(world.hosts[1].memory.bytes(region)[8], 1);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_kept_packet_that_cannot_be_executed_fails_where_it_would_have_in_order() {
     assert_eq!(ends[1].state(&world), QpState::Error);
     let last = responses(&world).last().copied();
     assert_eq!(last, Some((expected().advanced_by(2), forge::nak(NakCode::InvalidRequest))));
-    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0);
+    assert_eq!(world.hosts[1].endpoint.reorder_bytes(), 0);
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn with_a_limit_of_zero_nothing_is_kept() {
 fn peers_that_send_all_but_the_first_packet_fill_no_more_than_the_limit_and_leave_some() {
     const LIMIT: usize = 64 << 10;
     let config = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
-    let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
-    let held = |world: &World| world.nodes[1].endpoint.reorder_bytes();
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
+    let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], DEFAULT)).collect();
+    let held = |world: &World| world.hosts[1].endpoint.reorder_bytes();
     let mut before = 0;
     for (i, [_, to]) in ends.iter().enumerate() {
         for ahead in 1..1000 {
@@ -205,9 +205,9 @@ fn fixed_window() -> EndpointConfig {
 
 #[test]
 fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone() {
-    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
+    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..test_config() };
     let mut world = World::new(2, config);
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let lose = |at: usize| {
         Impairment::scripted((0..=at).map(|i| if i == at { Fate::Drop } else { Fate::Pass }))
@@ -225,8 +225,8 @@ fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone()
 #[test]
 fn a_peer_that_keeps_nothing_gets_everything_again() {
     let endpoint = EndpointConfig { max_reorder_bytes: 0, ..fixed_window() };
-    let mut world = World::new(2, WorldConfig { link: FAST, endpoint, ..WorldConfig::default() });
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let mut world = World::new(2, WorldConfig { link: FAST, endpoint, ..test_config() });
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(1, rates));
@@ -243,9 +243,9 @@ fn write_over(link: LinkConfig, drop: f64) -> (f64, f64) {
     endpoint.peer_window.initial_frames = 1000;
     endpoint.peer_window.max_frames = 1000;
     let link = LinkConfig { latency: Duration::from_micros(110), ..link };
-    let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
-    let agreed = Options { gap_reports: true, ..Options::DEFAULT };
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..agreed };
+    let mut world = World::new(2, WorldConfig { link, endpoint, ..test_config() });
+    let agreed = Options { gap_reports: true, ..DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..agreed };
     let ends = connect(&mut world, [0, 1], options);
     let rates = ImpairmentRates { drop, ..ImpairmentRates::default() };
     world.set_impairment(0, Impairment::random(1, rates));
@@ -298,9 +298,9 @@ fn reordered(kinds: &'static [Kind]) -> impl Strategy<Value = Reordered> {
 
 /// A connection over such a path.
 fn reordering_world(case: Reordered) -> (World, [End; 2]) {
-    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
+    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..test_config() };
     let mut world = World::new(2, config);
-    let options = Options { ack_timeout: 14, gap_reports: true, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), gap_reports: true, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let loss = f64::from(case.loss) / 1000.0;
     let rates = ImpairmentRates {
@@ -358,9 +358,9 @@ fn reordered_atomics_are_executed_once_in_order_and_cost_a_fifth_at_most() {
 
 /// Node 0 has sent a READ of `packets` packets of 256 bytes to which only forged responses come.
 fn reading(packets: usize, config: EndpointConfig) -> (World, [End; 2], Region) {
-    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
-    world.nodes[0].keep_sent = true;
-    let options = Options { ack_timeout: 20, ..Options::DEFAULT };
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..test_config() });
+    world.keep_timeline(true);
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, Kind::Read, packets * 256, 1);
@@ -380,31 +380,31 @@ fn read_response(to: End, ahead: u32, packets: u32) -> Vec<u8> {
 #[test]
 fn nothing_of_a_read_is_written_behind_a_gap_before_it_closes() {
     let (mut world, ends, local) = reading(5, EndpointConfig::default());
-    let untouched = world.nodes[0].memory.bytes(local).to_vec();
+    let untouched = world.hosts[0].memory.bytes(local).to_vec();
     for ahead in [4, 2, 1, 2] {
         world.forge(1, 0, &read_response(ends[0], ahead, 5));
     }
-    assert_eq!(world.nodes[0].memory.bytes(local), untouched);
+    assert_eq!(world.hosts[0].memory.bytes(local), untouched);
     assert_eq!(ends[0].counter(&world, "reorder_kept"), 3);
     assert_eq!(ends[0].counter(&world, "reorder_duplicate"), 1);
     world.forge(1, 0, &read_response(ends[0], 0, 5));
     let firsts = |world: &World| -> Vec<u8> {
-        world.nodes[0].memory.bytes(local).chunks(256).map(|it| it[0]).collect()
+        world.hosts[0].memory.bytes(local).chunks(256).map(|it| it[0]).collect()
     };
     assert_eq!(firsts(&world)[..3], [0, 1, 2]);
     assert_eq!(ends[0].sent(&world), []);
     world.forge(1, 0, &read_response(ends[0], 3, 5));
     assert_eq!(firsts(&world), [0, 1, 2, 3, 4]);
     assert_eq!(ends[0].sent(&world).len(), 1);
-    assert_eq!(world.nodes[0].endpoint.reorder_bytes(), 0);
+    assert_eq!(world.hosts[0].endpoint.reorder_bytes(), 0);
 }
 
 //= test rc-read-psns
 #[test]
 fn of_a_read_exactly_what_is_missing_is_requested_again() {
-    let mut world = World::new(2, WorldConfig { link: FAST, ..WorldConfig::default() });
-    world.nodes[0].keep_sent = true;
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let mut world = World::new(2, WorldConfig { link: FAST, ..test_config() });
+    world.keep_timeline(true);
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let lost = [17, 30, 31, 32, 59];
     let fates = (0..60).map(|i| if lost.contains(&i) { Fate::Drop } else { Fate::Pass });
@@ -412,7 +412,7 @@ fn of_a_read_exactly_what_is_missing_is_requested_again() {
     let exchange = Exchange::post(&mut world, ends, Kind::Read, 60 * 256, 2);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
-    let requests = world.nodes[0].sent.iter().map(Sent::headers);
+    let requests = world.sent(0).into_iter().map(|it| it.headers());
     let requests: Vec<_> =
         requests.map(|it| (it.bth.psn.distance_from(expected()), it.reth.unwrap().len)).collect();
     let whole = 60 * 256;
@@ -423,8 +423,8 @@ fn of_a_read_exactly_what_is_missing_is_requested_again() {
 
 #[test]
 fn a_lost_repair_of_a_read_is_repeated_though_a_later_gap_waits_for_it() {
-    let mut world = World::new(2, WorldConfig { link: FAST, ..WorldConfig::default() });
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let mut world = World::new(2, WorldConfig { link: FAST, ..test_config() });
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     // Two responses, and the repetition of the first.
     let lost = [17, 30, 60];
@@ -441,7 +441,7 @@ fn a_lost_repair_of_a_read_is_repeated_though_a_later_gap_waits_for_it() {
 #[test]
 fn an_answer_to_an_atomic_behind_a_lost_one_is_kept() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(1, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::FetchAdd, 8, 4);
@@ -459,11 +459,11 @@ fn responses_behind_a_gap_fill_no_more_than_the_limit_and_leave_some() {
     for ahead in 1..100 {
         world.forge(1, 0, &read_response(ends[0], ahead, 100));
     }
-    let held = world.nodes[0].endpoint.reorder_bytes();
+    let held = world.hosts[0].endpoint.reorder_bytes();
     assert!(held > LIMIT / 4 && held <= LIMIT / 2, "{held} bytes");
     assert!(world.counter(0, "reorder_full") > 0);
     ends[0].move_to(&mut world, QpState::Error);
-    assert_eq!(world.nodes[0].endpoint.reorder_bytes(), 0);
+    assert_eq!(world.hosts[0].endpoint.reorder_bytes(), 0);
 }
 
 #[test]

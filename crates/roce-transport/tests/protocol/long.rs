@@ -5,17 +5,17 @@ use roce_transport::{
 };
 use roce_wire::PathMtu;
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, timeout};
 use crate::common::exchange::{Kind, work};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
 
 fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
-    let options = Options { path_mtu, ack_timeout: 14, ..Options::default() };
+    let options = Options { path_mtu, ack_timeout: timeout(14), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register_synthetic(PD, len, Rights::ALL, 42);
-    let remote = world.nodes[1].memory.register_synthetic(PD, len, Rights::ALL, 42);
+    let local = world.hosts[0].memory.register_synthetic(PD, len, Rights::ALL, 42);
+    let remote = world.hosts[1].memory.register_synthetic(PD, len, Rights::ALL, 42);
     (world, ends, local, remote)
 }
 
@@ -34,10 +34,10 @@ fn carry(kind: Kind, len: u64) {
     ends[1].post_recv(&mut world, 1, &[whole(remote)]);
     let gather = SgList::from(whole(local));
     ends[0].post_send(&mut world, SendWr { data: WrData::Sges(gather), ..work(operation) });
-    world.run_until(|world| !world.nodes[0].completions.is_empty());
+    world.run_until(|world| !world.hosts[0].completions.is_empty());
     assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::Success)]);
     let (node, region) = if kind == Kind::Read { (0, local) } else { (1, remote) };
-    assert_eq!(world.nodes[node].memory.synthetic_cursor(region), len);
+    assert_eq!(world.hosts[node].memory.synthetic_cursor(region), len);
     if kind == Kind::Send {
         assert_eq!(u64::from(ends[1].received(&world)[0].byte_len), len);
     }
@@ -78,7 +78,7 @@ fn one_byte_more_is_refused_and_no_less_whatever_the_operation_and_the_path_mtu(
                 ];
                 let data = WrData::Sges(SgList::from(halves.as_slice()));
                 let now = world.now();
-                world.nodes[0].endpoint.post_send(
+                world.hosts[0].endpoint.post_send(
                     now,
                     ends[0].qpn,
                     SendWr { data, ..work(operation) },

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_transport::{CompletionStatus, Endpoint, EndpointConfig, Instant, PeerWindowConfig};
-use roce_wire::{PathMtu, Psn, Reth};
+use roce_wire::{PathMtu, Reth};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// A peer that works off a packet of 4 KiB in 33 µs and whose queue holds so many frames.
 fn slow(queue_frames: usize) -> WorldConfig {
     let latency = Duration::from_micros(20);
     let link = LinkConfig { latency, bits_per_sec: Some(1_000_000_000), queue_frames };
-    WorldConfig { link, whole_trains: true, batch: 8, ..WorldConfig::default() }
+    WorldConfig { link, whole_trains: true, batch: 8, ..test_config() }
 }
 
-const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: timeout(14), ..DEFAULT };
 /// A first packet and a last one, which share a frame where there are trains.
 const LEN: usize = 8 << 10;
 /// Bits of a message on the wire, as nanoseconds at 1 Gb/s.
@@ -71,44 +71,44 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
         exchanges.iter().for_each(|it| it.check(&world));
         let (took, ideal) = (world.now().as_nanos(), all as u64 * NANOS_EACH);
         assert!(took < ideal * 5 / 4, "{kind:?}: {took} of {ideal} ns\n{}", world.report());
-        assert_eq!(world.network.stats().overflowed, 0, "{kind:?}\n{}", world.report());
+        assert_eq!(world.link_stats().overflowed, 0, "{kind:?}\n{}", world.report());
     }
 }
 
 #[test]
 fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
-    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     // The peer is played by hand.
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let crowd = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
     let requests = |world: &World| -> Vec<_> {
-        let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth);
+        let sent = world.sent(0).into_iter().map(|it| it.headers().bth);
         sent.filter(|it| it.opcode.info().is_request()).map(|it| it.dest_qp).collect()
     };
     let first = crowd[0].to.qpn;
     assert_eq!(requests(&world), [first], "it stands in line again, and the others behind it");
     // Its first packet is answered; meanwhile it is asked something itself.
-    let [mine, its] = OPTIONS.first_psn.map(|raw| Psn::new(raw).unwrap());
+    let [mine, its] = OPTIONS.first_psn;
     let answer = forge::acknowledge(crowd[0].from.qpn, mine, forge::ACK);
     let reth = Reth { addr: 0, rkey: 0, len: 0 };
     let question = forge::write_only(crowd[0].from.qpn, its, reth, &[]);
     world.forge_batch(1, 0, &[answer, question]);
     assert_eq!(requests(&world), [first; 2], "{}", world.report());
-    let answers = world.nodes[0].sent.len() - 2;
+    let answers = world.sent(0).len() - 2;
     assert_eq!(answers, 1, "the peer waits no longer for it");
 }
 
 #[test]
 fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
-    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
     let mut world = World::new(2, config);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     // The peer is played by hand.
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let ends = connect(&mut world, [0, 1], OPTIONS);
@@ -117,10 +117,10 @@ fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
     let waiting = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
     let mut expected = vec![ends[1].qpn; 8];
     let sent = |world: &World| -> Vec<_> {
-        world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp).collect()
+        world.sent(0).iter().map(|it| it.headers().bth.dest_qp).collect()
     };
     assert_eq!(sent(&world), expected, "the others stand in line");
-    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    let first = OPTIONS.first_psn[0];
     for (answered, turn) in [waiting[0].to, waiting[0].to, waiting[1].to].into_iter().enumerate() {
         let psn = first.advanced_by(answered as u32);
         let answer = forge::acknowledge(ends[0].qpn, psn, forge::ACK);
@@ -132,11 +132,11 @@ fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
 
 #[test]
 fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
-    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     // The peer is played by hand.
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let newcomer = |world: &mut World| {
@@ -148,16 +148,16 @@ fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
     assert!(world.with(0, |node, _| node.endpoint.destroy_qp(second[0].qpn)));
     let last = newcomer(&mut world);
     for it in [first, third, last] {
-        assert_eq!(world.nodes[0].sent.last().unwrap().headers().bth.dest_qp, it[1].qpn);
-        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+        assert_eq!(world.sent(0).last().unwrap().headers().bth.dest_qp, it[1].qpn);
+        let psn = OPTIONS.first_psn[0];
         world.forge(1, 0, &forge::acknowledge(it[0].qpn, psn, forge::ACK));
     }
-    assert_eq!(world.nodes[0].sent.len(), 3, "{}", world.report());
+    assert_eq!(world.sent(0).len(), 3, "{}", world.report());
 }
 
 #[test]
 fn a_full_window_without_waiters_arms_no_timer() {
-    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
@@ -192,7 +192,7 @@ fn the_probes_of_a_crowd_do_not_overflow_the_short_queue_of_a_peer_that_goes_bac
     for size in [100, 105, 110, 120] {
         let mut world = World::new(2, slow(32));
         let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
-        world.nodes[1].endpoint = Endpoint::with_observer(config, Default::default());
+        world.hosts[1].endpoint = Endpoint::with_observer(config, Default::default());
         let exchanges = crowd(&mut world, (1, size), OPTIONS, (Kind::Write, 16));
         world.run_until(|world| are_done(world, &exchanges));
         exchanges.iter().for_each(|it| it.check(&world));
@@ -205,7 +205,7 @@ fn the_probes_of_a_crowd_do_not_overflow_the_short_queue_of_a_peer_that_goes_bac
 fn a_dead_peer_blocks_no_queue_pair_of_another_peer_and_is_given_up_in_time() {
     let mut world = World::new(3, slow(128));
     world.set_impairment(2, Impairment::scripted(vec![Fate::Drop; 1_000_000]));
-    let options = Options { ack_timeout: 13, retry_count: 3, ..OPTIONS };
+    let options = Options { ack_timeout: timeout(13), retry_count: 3, ..OPTIONS };
     let to_dead = crowd(&mut world, (2, 200), options, (Kind::Write, 1));
     let began = world.now();
     let to_living = crowd(&mut world, (1, 100), options, (Kind::Write, 8));
@@ -228,7 +228,7 @@ fn frames_that_get_no_response_block_no_queue_pair() {
     // The queue pairs that sent first have no timer, and all that they sent is lost.
     let mut world = World::new(2, slow(128));
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 96]));
-    let never = Options { ack_timeout: 0, ..OPTIONS };
+    let never = Options { ack_timeout: timeout(0), ..OPTIONS };
     let lost = crowd(&mut world, (1, 48), never, (Kind::Write, 1));
     let began = world.now();
     let others = crowd(&mut world, (1, 48), never, (Kind::Write, 8));

@@ -7,14 +7,14 @@ use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, Service};
 use roce_wire::{Headers, PathMtu, Psn, Reth, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// ECT(0).
 const ECT: u8 = 2;
-const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..Options::DEFAULT };
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..DEFAULT };
 
 fn world(traffic_class: u8, congestion: CongestionConfig) -> World {
     let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
@@ -22,7 +22,7 @@ fn world(traffic_class: u8, congestion: CongestionConfig) -> World {
     let latency = Duration::from_micros(20);
     let rate = Some(10_000_000_000);
     let link = LinkConfig { latency, bits_per_sec: rate, queue_frames: usize::MAX };
-    World::new(2, WorldConfig { link, traffic_class, endpoint, ..WorldConfig::default() })
+    World::new(2, WorldConfig { link, traffic_class, endpoint, ..test_config() })
 }
 
 /// Marks this share of the frames that `node` sends.
@@ -68,7 +68,7 @@ fn without_ect_nothing_is_marked_and_no_cnp_leaves() {
     for name in ["np_ecn_marked_roce_packets", "np_cnp_sent"] {
         assert_eq!(world.counter(1, name), 0, "{name}");
     }
-    assert_eq!(world.network.stats().marked, 0);
+    assert_eq!(world.link_stats().marked, 0);
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn only_the_marked_packet_makes_a_cnp_and_it_has_becn_and_names_the_sender() {
     let mut world = world(ECT, CongestionConfig::default());
     let ends = connect(&mut world, [0, 1], OPTIONS);
     world.set_impairment(0, Impairment::scripted([Fate::Pass, Fate::Mark]));
-    world.nodes[1].keep_sent = true;
+    world.keep_timeline(true);
     for _ in 0..3 {
         exchange(&mut world, ends, Kind::Write, 1);
     }
     world.settle();
-    let cnps: Vec<Headers> = world.nodes[1]
-        .sent
+    let cnps: Vec<Headers> = world
+        .sent(1)
         .iter()
         .filter(|sent| sent.opcode() == opcode::CNP)
         .map(|sent| sent.headers())
@@ -205,7 +205,7 @@ fn a_forged_mark_with_a_psn_that_the_peer_cannot_be_at_draws_no_cnp_and_limits_n
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 10_000]));
             let len = 1024 * IN_FLIGHT as usize;
             let _exchange = Exchange::post(&mut world, ends, Kind::Read, len, 1);
-            let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+            let first = OPTIONS.first_psn[0];
             let psn = Psn::wrapping(first.get().wrapping_add_signed(ahead));
             let packet = (mark.packet)(&ends, psn);
             world.forge_marked(mark.from, 1 - mark.from, &packet);
@@ -215,7 +215,7 @@ fn a_forged_mark_with_a_psn_that_the_peer_cannot_be_at_draws_no_cnp_and_limits_n
                 [world.counter(to, "np_ecn_marked_roce_packets"), world.counter(to, "np_cnp_sent")];
             assert_eq!(counted, [u64::from(is_plausible); 2], "{named}");
             // The requester itself reacts to a marked response.
-            let is_limited = world.nodes[0].endpoint.rate_limit(ends[0].qpn).is_some();
+            let is_limited = world.hosts[0].endpoint.rate_limit(ends[0].qpn).is_some();
             assert_eq!(is_limited, is_plausible && mark.from == 1, "{named}");
         }
     }

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 
-use crate::common::connection::{End, Options, PD, connect};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect};
 use crate::common::exchange::{sge, work};
 use crate::common::repeat::for_each_case;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 use roce_simnet::{Region, Rights};
 
 /// Bytes each side has for each direction.
@@ -97,11 +97,11 @@ struct Direction {
 
 impl Direction {
     fn new(world: &mut World, from: End, to: End) -> Self {
-        let local = world.nodes[from.node].memory.register_filled(PD, ROOM, Rights::ALL, 3);
-        let remote = world.nodes[to.node].memory.register_filled(PD, ROOM, Rights::ALL, 130);
+        let local = world.hosts[from.node].memory.register_filled(PD, ROOM, Rights::ALL, 3);
+        let remote = world.hosts[to.node].memory.register_filled(PD, ROOM, Rights::ALL, 130);
         let model = Model {
-            requester: world.nodes[from.node].memory.bytes(local).to_vec(),
-            responder: world.nodes[to.node].memory.bytes(remote).to_vec(),
+            requester: world.hosts[from.node].memory.bytes(local).to_vec(),
+            responder: world.hosts[to.node].memory.bytes(remote).to_vec(),
             sent: vec![],
             received: vec![],
             filling: vec![],
@@ -182,7 +182,7 @@ impl Direction {
         let settled = !overlaps(&self.model.filled, &(local..local + len));
         let inline = step.inline && !brings && len <= 256 && settled;
         let data = if inline {
-            let bytes = world.nodes[self.from.node].memory.bytes(self.local);
+            let bytes = world.hosts[self.from.node].memory.bytes(self.local);
             WrData::Inline(bytes[local..local + len].to_vec().into())
         } else {
             WrData::Sges(SgList::from(cut(self.local, local, len, step.pieces).as_slice()))
@@ -232,8 +232,8 @@ impl Direction {
         let received: Vec<_> =
             received.iter().map(|it| (it.wr_id, it.byte_len, it.immediate)).collect();
         assert_eq!(received, self.model.received, "{}", report());
-        let requester = world.nodes[self.from.node].memory.bytes(self.local);
-        let responder = world.nodes[self.to.node].memory.bytes(self.remote);
+        let requester = world.hosts[self.from.node].memory.bytes(self.local);
+        let responder = world.hosts[self.to.node].memory.bytes(self.remote);
         assert!(requester == self.model.requester, "requester's bytes\n{}", report());
         assert!(responder == self.model.responder, "responder's bytes\n{}", report());
     }
@@ -257,9 +257,9 @@ fn random_operations_both_ways_do_what_the_naive_model_says() {
     });
     let strategy = (any::<u64>(), rates, prop::collection::vec(step(), 1..40));
     for_each_case(6000, strategy, |(seed, rates, steps)| {
-        let ect = WorldConfig { traffic_class: 2, ..WorldConfig::default() };
+        let ect = WorldConfig { traffic_class: 2, ..test_config() };
         let mut world = World::new(2, ect);
-        let options = Options { signal_all: false, ..Options::default() };
+        let options = Options { signal_all: false, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         world.set_impairment(0, Impairment::random(seed, rates));
         world.set_impairment(1, Impairment::random(!seed, rates));

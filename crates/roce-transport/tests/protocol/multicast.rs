@@ -6,12 +6,12 @@ use roce_simnet::Rights;
 use roce_transport::{AttachError, MAX_GROUP_MEMBERS};
 use roce_wire::{Deth, GRH_LEN, Psn, Qpn, Service, opcode};
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, of_service};
 use crate::common::exchange::sge;
 use crate::common::forge;
 use crate::common::world::World;
 
-const UD: Options = Options::of(Service::Ud);
+const UD: Options = of_service(Service::Ud);
 
 fn group() -> IpAddr {
     IpAddr::from([239, 1, 2, 3])
@@ -25,7 +25,7 @@ fn datagram(from: End, q_key: u32) -> Vec<u8> {
 }
 
 fn post_receive(world: &mut World, end: End) {
-    let region = world.nodes[end.node].memory.register(GRH_LEN + 6, Rights::ALL);
+    let region = world.hosts[end.node].memory.register(GRH_LEN + 6, Rights::ALL);
     end.post_recv(world, 1, &[sge(region, 0, GRH_LEN + 6)]);
 }
 
@@ -42,8 +42,8 @@ fn world_of_four() -> (World, End, [End; 3]) {
 fn each_member_receives_with_its_own_receive_and_others_nothing() {
     let (mut world, sender, [first, second, other]) = world_of_four();
     for end in [first, second] {
-        assert_eq!(world.nodes[1].endpoint.attach(end.qpn, group()), Ok(true));
-        assert_eq!(world.nodes[1].endpoint.attach(end.qpn, group()), Ok(false), "twice is once");
+        assert_eq!(world.hosts[1].endpoint.attach(end.qpn, group()), Ok(true));
+        assert_eq!(world.hosts[1].endpoint.attach(end.qpn, group()), Ok(false), "twice is once");
     }
     for end in [first, second, other] {
         post_receive(&mut world, end);
@@ -67,7 +67,7 @@ fn each_member_receives_with_its_own_receive_and_others_nothing() {
 fn a_member_takes_only_datagrams_with_its_q_key() {
     let (mut world, sender, [first, second, _]) = world_of_four();
     for end in [first, second] {
-        world.nodes[1].endpoint.attach(end.qpn, group()).unwrap();
+        world.hosts[1].endpoint.attach(end.qpn, group()).unwrap();
         post_receive(&mut world, end);
     }
     world.forge_to(0, 1, group(), &datagram(sender, UD.q_key ^ 1));
@@ -81,7 +81,7 @@ fn a_member_takes_only_datagrams_with_its_q_key() {
 #[test]
 fn a_membership_ends_with_detach_or_with_the_queue_pair() {
     let (mut world, sender, [first, second, _]) = world_of_four();
-    let endpoint = &mut world.nodes[1].endpoint;
+    let endpoint = &mut world.hosts[1].endpoint;
     for end in [first, second] {
         endpoint.attach(end.qpn, group()).unwrap();
     }
@@ -96,10 +96,10 @@ fn a_membership_ends_with_detach_or_with_the_queue_pair() {
 #[test]
 fn only_so_many_queue_pairs_of_datagrams_are_members_and_only_of_groups() {
     let (mut world, _, [first, ..]) = world_of_four();
-    let reliable = connect(&mut world, [0, 1], Options::DEFAULT)[1];
+    let reliable = connect(&mut world, [0, 1], DEFAULT)[1];
     let more: Vec<End> =
         (0..MAX_GROUP_MEMBERS).map(|_| connect(&mut world, [0, 1], UD)[1]).collect();
-    let endpoint = &mut world.nodes[1].endpoint;
+    let endpoint = &mut world.hosts[1].endpoint;
     let unicast = IpAddr::from([10, 0, 0, 1]);
     assert_eq!(endpoint.attach(first.qpn, unicast), Err(AttachError::NotAGroup(unicast)));
     assert_eq!(

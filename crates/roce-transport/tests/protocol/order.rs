@@ -9,15 +9,15 @@ use roce_transport::{
 };
 use roce_wire::{KnownOpcode, Qpn, opcode};
 
-use crate::common::connection::{Options, PD, RECV_CQ, connect};
+use crate::common::connection::{DEFAULT, Options, PD, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind, sge, work};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 use roce_simnet::{Region, Rights};
 
 fn slow_world() -> World {
     let link = LinkConfig::with_latency(Duration::from_micros(100));
-    let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
-    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+    let mut world = World::new(2, WorldConfig { link, ..test_config() });
+    world.keep_timeline(true);
     world
 }
 
@@ -34,7 +34,7 @@ fn write(remote: Region, local: Region) -> SendWr {
 }
 
 fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
-    let sent = world.nodes[node].sent.iter().filter(|it| it.opcode() == wanted);
+    let sent = world.sent(node).into_iter().filter(|it| it.opcode() == wanted);
     sent.map(|it| it.at.as_nanos()).collect()
 }
 
@@ -42,15 +42,15 @@ fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
 #[test]
 fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
-    let target = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 140);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let source = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
+    let target = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 140);
     // Read into local memory, then write that very memory back elsewhere.
     ends[0].post_send(&mut world, read(source, local));
     ends[0].post_send(&mut world, SendWr { fence: true, ..write(target, local) });
     world.settle();
-    let memory = &world.nodes[1].memory;
+    let memory = &world.hosts[1].memory;
     assert_eq!(memory.bytes(target), memory.bytes(source));
     assert_eq!(when_sent(&world, 0, opcode::RC_READ_REQUEST), [0]);
     assert_eq!(when_sent(&world, 0, opcode::RC_WRITE_ONLY), [200_000]);
@@ -59,9 +59,9 @@ fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
 #[test]
 fn without_a_fence_requests_follow_a_read_at_once() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let source = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     ends[0].post_send(&mut world, read(source, local));
     ends[0].post_send(&mut world, write(source, local));
     world.settle();
@@ -71,9 +71,9 @@ fn without_a_fence_requests_follow_a_read_at_once() {
 #[test]
 fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
+    let source = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..12 {
         let kind = if wr_id % 3 == 0 { read(source, local) } else { write(source, local) };
         ends[0].post_send(&mut world, SendWr { wr_id, ..kind });
@@ -86,10 +86,10 @@ fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
 #[test]
 fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
     let mut world = World::pair();
-    let options = Options { signal_all: false, ..Options::default() };
+    let options = Options { signal_all: false, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
+    let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     // Far more than the queue holds at once: silent work must free its place too.
     for round in 0..20 {
         for i in 0..100 {
@@ -109,10 +109,10 @@ fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
 #[test]
 fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let mut world = World::pair();
-    let options = Options { signal_all: false, ..Options::default() };
+    let options = Options { signal_all: false, ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
-    let closed = world.nodes[1].memory.register_filled(PD, 200, AccessFlags::empty(), 70);
+    let local = world.hosts[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let closed = world.hosts[1].memory.register_filled(PD, 200, AccessFlags::empty(), 70);
     for wr_id in 0..3 {
         let work = SendWr { wr_id, signaled: false, ..write(closed, local) };
         ends[0].post_send(&mut world, work);
@@ -129,11 +129,11 @@ fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
 #[test]
 fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
     let mut world = slow_world();
-    let mut options = Options::default();
-    options.capacities.max_send_wr = 4;
+    let mut options = DEFAULT;
+    options.cap.max_send_wr = 4;
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register_filled(PD, 10, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 10, Rights::ALL, 70);
+    let local = world.hosts[0].memory.register_filled(PD, 10, Rights::ALL, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 10, Rights::ALL, 70);
     for _ in 0..4 {
         ends[0].post_send(&mut world, write(target, local));
     }
@@ -146,9 +146,9 @@ fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
 #[test]
 fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, 600, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 600, Rights::ALL, 1);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, 600, Rights::ALL, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 600, Rights::ALL, 1);
     let asked = [true, false, false, true];
     for (i, solicited) in asked.into_iter().enumerate() {
         ends[1].post_recv(&mut world, i as u64, &[sge(target, 0, 600)]);
@@ -166,7 +166,7 @@ fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
 #[test]
 fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let begun = Exchange::post(&mut world, ends, Kind::Write, 2000, 3);
     let drain = QpAttributes {
         state: Some(QpState::SendQueueDrain),
@@ -185,7 +185,7 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
         ..QpAttributes::default()
     };
     ends[0].modify(&mut world, &same).unwrap();
-    let drained = world.nodes[0].events.iter();
+    let drained = world.hosts[0].events.iter();
     let drained = drained
         .filter(|it| matches!(it, AsyncEvent::SendQueueDrained { qpn } if *qpn == ends[0].qpn));
     assert_eq!(drained.count(), 1);
@@ -202,14 +202,14 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
 #[test]
 fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let ends = connect(&mut world, [0, 1], Options::default());
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 120]));
     let begun = Exchange::post(&mut world, ends, Kind::Write, 40 * 256, 3);
-    assert_eq!(world.nodes[0].sent.len(), 120);
+    assert_eq!(world.sent(0).len(), 120);
     // The timer fires; the window is smaller now, and not all of it leaves again at once.
-    world.run_until(|world| world.nodes[0].sent.len() > 120);
-    assert!(world.nodes[0].sent.len() < 240, "{}", world.report());
+    world.run_until(|world| world.sent(0).len() > 120);
+    assert!(world.sent(0).len() < 240, "{}", world.report());
     let held = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
     ends[0].move_to(&mut world, QpState::SendQueueDrain);
     world.settle();
@@ -221,9 +221,9 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
 #[test]
 fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let local = world.hosts[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..5 {
         ends[0].post_send(&mut world, SendWr { wr_id, ..write(target, local) });
         ends[0].post_recv(&mut world, wr_id, &[sge(local, 0, 100)]);
@@ -239,24 +239,24 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     ends[0].post_recv(&mut world, 9, &[]);
     assert_eq!(ends[0].outcomes(&world)[5..], [(9, CompletionStatus::WorkRequestFlushed)]);
     assert_eq!(ends[0].received(&world).len(), 6);
-    let sent = world.nodes[0].sent.len();
+    let sent = world.sent(0).len();
     world.settle();
-    assert_eq!(world.nodes[0].sent.len(), sent, "nothing more leaves");
+    assert_eq!(world.sent(0).len(), sent, "nothing more leaves");
 }
 
 //= test rc-local-invalidate
 #[test]
 fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let rights = Rights { invalidatable: true, ..Rights::ALL };
-    let local = world.nodes[0].memory.register_filled(PD, 2000, rights, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
+    let local = world.hosts[0].memory.register_filled(PD, 2000, rights, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     let shut = work(SendOperation::LocalInvalidate { key: local.key });
     ends[0].post_send(&mut world, SendWr { wr_id: 1, ..write(target, local) });
     ends[0].post_send(&mut world, SendWr { wr_id: 2, ..shut.clone() });
     ends[0].post_send(&mut world, SendWr { wr_id: 3, ..write(target, local) });
-    assert!(world.nodes[0].memory.is_alive(local));
+    assert!(world.hosts[0].memory.is_alive(local));
     world.settle();
     let expected = [
         (1, CompletionStatus::Success),
@@ -264,38 +264,38 @@ fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
         (3, CompletionStatus::LocalProtectionError),
     ];
     assert_eq!(ends[0].outcomes(&world), expected);
-    assert!(!world.nodes[0].memory.is_alive(local));
-    let memory = &world.nodes[1].memory;
-    assert_eq!(memory.bytes(target), world.nodes[0].memory.bytes(local), "the first was written");
+    assert!(!world.hosts[0].memory.is_alive(local));
+    let memory = &world.hosts[1].memory;
+    assert_eq!(memory.bytes(target), world.hosts[0].memory.bytes(local), "the first was written");
 }
 
 #[test]
 fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_others() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, CqHandle(999)));
     assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "another queue is not our affair");
     world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, RECV_CQ));
     assert_eq!(ends[0].state(&world), QpState::Error);
     assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
     let told = |event: &AsyncEvent| matches!(event, AsyncEvent::CqError { cq: RECV_CQ });
-    assert!(world.nodes[0].events.iter().any(told), "{:?}", world.nodes[0].events);
+    assert!(world.hosts[0].events.iter().any(told), "{:?}", world.hosts[0].events);
 }
 
 #[test]
 fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
     let mut world = slow_world();
-    let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
-    let local = world.nodes[0].memory.register_filled(PD, 100_000, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register_filled(PD, 100_000, Rights::ALL, 70);
+    let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], DEFAULT)).collect();
+    let local = world.hosts[0].memory.register_filled(PD, 100_000, Rights::ALL, 1);
+    let target = world.hosts[1].memory.register_filled(PD, 100_000, Rights::ALL, 70);
     // All posted before any may speak.
     let now = world.now();
     for ends in &pairs {
-        let endpoint = &mut world.nodes[0].endpoint;
+        let endpoint = &mut world.hosts[0].endpoint;
         endpoint.post_send(now, ends[0].qpn, write(target, local)).unwrap();
     }
     world.with(0, |_, _| ());
-    let destinations = world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp);
+    let destinations = world.sent(0).into_iter().map(|it| it.headers().bth.dest_qp);
     let mut runs: Vec<(Qpn, usize)> = vec![];
     for dest in destinations {
         match runs.last_mut() {
@@ -318,13 +318,14 @@ fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
 #[test]
 fn a_queue_pair_that_was_reset_can_be_connected_anew_and_hears_no_ghosts() {
     let mut world = slow_world();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let lost = Exchange::post(&mut world, ends, Kind::Write, 5000, 3);
     for end in ends {
         end.move_to(&mut world, QpState::Reset);
     }
     assert!(!lost.is_done(&world), "a reset makes no completions");
-    let options = Options { first_psn: [0x10_0000, 0x20_0000], ..Options::default() };
+    let options =
+        Options { first_psn: [0x10_0000, 0x20_0000].map(roce_wire::Psn::wrapping), ..DEFAULT };
     crate::common::connection::reconnect(&mut world, ends, options);
     let exchange = Exchange::post(&mut world, ends, Kind::SendImmediate, 5000, 3);
     world.settle();

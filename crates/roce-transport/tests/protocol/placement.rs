@@ -4,7 +4,9 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{AccessFlags, CompletionStatus, QpState, SendOperation, SendWr};
 use roce_wire::{Feth, FlushExtent, NakCode, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, connect_each};
+use crate::common::connection::{
+    DEFAULT, End, FIRST_PSN, Options, PD, connect, connect_each, timeout,
+};
 use crate::common::exchange::{Exchange, Kind, work};
 use crate::common::forge;
 use crate::common::world::{Sent, World};
@@ -16,10 +18,10 @@ const LEN: usize = 800;
 /// Two ends, of which the second has a region with these rights.
 fn world_with(rights: Rights, access: AccessFlags) -> (World, [End; 2], Region) {
     let mut world = World::pair();
-    world.nodes[1].keep_sent = true;
-    let options = Options::default();
+    world.keep_timeline(true);
+    let options = DEFAULT;
     let ends = connect_each(&mut world, [0, 1], [options, Options { access, ..options }]);
-    let region = world.nodes[1].memory.register_filled(PD, LEN, rights, 50);
+    let region = world.hosts[1].memory.register_filled(PD, LEN, rights, 50);
     (world, ends, region)
 }
 
@@ -41,9 +43,9 @@ fn status_of(world: &mut World, end: End, request: SendWr) -> CompletionStatus {
 
 /// What the responder sends when it receives `packet`.
 fn answers(world: &mut World, packet: &[u8]) -> Vec<Sent> {
-    let before = world.nodes[1].sent.len();
+    let before = world.sent(1).len();
     world.forge(0, 1, packet);
-    world.nodes[1].sent[before..].to_vec()
+    world.sent(1)[before..].to_vec()
 }
 
 //= test rc-flush-rights
@@ -111,13 +113,13 @@ fn an_atomic_write_of_another_length_or_alignment_is_an_invalid_request_and_stor
         [(0, 8, 0), (0, 8, 4), (0, 8, 16), (0, 0, 0), (0, 16, 8), (0, 0, 8), (4, 8, 8)];
     for (offset, len, payload) in cases {
         let (mut world, ends, target) = world_with(Rights::ALL, AccessFlags::ALL);
-        let before = world.nodes[1].memory.bytes(target).to_vec();
-        let reth = Reth { addr: target.addr + offset, rkey: target.key, len };
+        let before = world.hosts[1].memory.bytes(target).to_vec();
+        let reth = Reth { address: target.address + offset, key: target.key, len };
         let (qpn, code) = (ends[1].qpn, opcode::RC_ATOMIC_WRITE);
         let packet = forge::with_reth(code, qpn, first_psn(), reth, &vec![7; payload]);
         let refusal = answers(&mut world, &packet)[0].headers();
         assert_eq!(refusal.aeth.unwrap().syndrome, forge::nak(NakCode::InvalidRequest));
-        assert_eq!(world.nodes[1].memory.bytes(target), before, "{offset} {len} {payload}");
+        assert_eq!(world.hosts[1].memory.bytes(target), before, "{offset} {len} {payload}");
         assert_eq!(ends[1].state(&world), QpState::Error);
     }
 }
@@ -130,7 +132,7 @@ fn each_is_answered_by_one_read_response_without_bytes() {
         let exchange = Exchange::post(&mut world, ends, kind, 100, 9);
         world.settle();
         exchange.check(&world);
-        let answers: Vec<_> = world.nodes[1].sent.iter().map(Sent::headers).collect();
+        let answers: Vec<_> = world.sent(1).iter().map(Sent::headers).collect();
         assert_eq!(answers.len(), 9, "{}", world.report());
         for (i, answer) in answers.iter().enumerate() {
             assert_eq!(answer.bth.opcode, opcode::RC_READ_RESPONSE_ONLY);
@@ -146,10 +148,10 @@ fn each_is_answered_by_one_read_response_without_bytes() {
 fn a_repeated_one_is_not_executed_again_and_gets_the_same_response() {
     for kind in [Kind::Flush, Kind::AtomicWrite] {
         let (mut world, ends, _) = world_with(Rights::ALL, AccessFlags::ALL);
-        world.nodes[0].keep_sent = true;
+        world.keep_timeline(true);
         let exchange = Exchange::post(&mut world, ends, kind, 100, 4);
         world.settle();
-        let requests: Vec<_> = world.nodes[0].sent.iter().map(|it| it.packet.clone()).collect();
+        let requests: Vec<_> = world.sent(0).iter().map(|it| it.packet.clone()).collect();
         for request in requests.into_iter().rev() {
             for _ in 0..3 {
                 let again = answers(&mut world, &request);
@@ -167,10 +169,10 @@ fn a_repeated_one_is_not_executed_again_and_gets_the_same_response() {
 #[test]
 fn an_atomic_write_whose_resource_was_evicted_is_never_executed_again() {
     let (mut world, ends, _) = world_with(Rights::ALL, AccessFlags::ALL);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     let exchange = Exchange::post(&mut world, ends, Kind::AtomicWrite, 8, 1);
     world.settle();
-    let request = world.nodes[0].sent[0].packet.clone();
+    let request = world.sent(0)[0].packet.clone();
     let after = Exchange::post(&mut world, ends, Kind::AtomicWrite, 8, 50);
     world.settle();
     assert!(answers(&mut world, &request).is_empty(), "{}", world.report());
@@ -210,11 +212,11 @@ fn a_lost_response_with_nothing_behind_it_is_requested_again() {
 fn a_peer_may_have_more_flushes_on_their_way_than_reads_were_agreed_upon() {
     for resources in [0, 1, 4] {
         let mut world = World::pair();
-        world.nodes[1].keep_sent = true;
-        let options = Options::default();
+        world.keep_timeline(true);
+        let options = DEFAULT;
         let few = Options { max_dest_rd_atomic: resources, ..options };
         let ends = connect_each(&mut world, [0, 1], [options, few]);
-        let region = world.nodes[1].memory.register_filled(PD, LEN, Rights::ALL, 5);
+        let region = world.hosts[1].memory.register_filled(PD, LEN, Rights::ALL, 5);
         let requests: Vec<_> = (0..100)
             .map(|i| {
                 let psn = first_psn().advanced_by(i);
@@ -225,8 +227,8 @@ fn a_peer_may_have_more_flushes_on_their_way_than_reads_were_agreed_upon() {
             })
             .collect();
         world.forge_batch(0, 1, &requests);
-        assert_eq!(world.nodes[1].sent.len(), 100, "{resources}: {}", world.report());
-        let answers = &world.nodes[1].sent;
+        assert_eq!(world.sent(1).len(), 100, "{resources}: {}", world.report());
+        let answers = &world.sent(1);
         assert!(answers.iter().all(|it| it.opcode() == opcode::RC_READ_RESPONSE_ONLY));
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
     }
@@ -244,7 +246,8 @@ fn flushes_without_end_in_one_batch_are_refused_and_not_kept() {
         })
         .collect();
     world.forge_batch(0, 1, &requests);
-    let (refusal, answers) = world.nodes[1].sent.split_last().unwrap();
+    let sent = world.sent(1);
+    let (refusal, answers) = sent.split_last().unwrap();
     assert_eq!(answers.len(), 1024);
     let refusal = refusal.headers().aeth.unwrap().syndrome;
     assert_eq!(refusal, forge::nak(NakCode::InvalidRequest));
@@ -261,7 +264,7 @@ fn a_response_with_bytes_or_of_an_atomic_is_no_success() {
     for kind in [Kind::Flush, Kind::AtomicWrite] {
         for (code, len, expected) in cases {
             let mut world = World::pair();
-            let options = Options { ack_timeout: 20, ..Options::default() };
+            let options = Options { ack_timeout: timeout(20), ..DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
             Exchange::post(&mut world, ends, kind, 8, 1);

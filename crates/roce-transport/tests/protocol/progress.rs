@@ -9,18 +9,19 @@ use roce_transport::{
     WindowConfig,
 };
 
-use crate::common::connection::{End, Options, PD, connect};
-use crate::common::driver::{Driver, FOR_EVER};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, timeout};
 use crate::common::exchange::{Exchange, Kind, request, sge, work};
 use crate::common::repeat::for_each_case;
-use crate::common::world::{World, WorldConfig};
-use roce_simnet::{Region, Rights};
+use crate::common::world::{World, WorldConfig, test_config};
+use roce_simnet::{Driver, EventKind, Region, Rights};
 use roce_wire::Service;
 
 /// The time that all tries of a request take: an ACK timeout for each, and another one at most
 /// where what is sent again has to wait before it leaves.
 fn bound(options: &Options) -> Duration {
-    Duration::from_nanos(4096 << options.ack_timeout) * 2 * (u32::from(options.retry_count) + 1)
+    Duration::from_nanos(4096 << options.ack_timeout.exponent())
+        * 2
+        * (u32::from(options.retry_count) + 1)
 }
 
 /// Time until the window of a dead peer stops limiting.
@@ -124,12 +125,12 @@ fn setup() -> impl Strategy<Value = Setup> {
             let (services, max_rate) = services;
             let (signal_all, is_single, loss) = rest;
             let options = Options {
-                ack_timeout,
+                ack_timeout: timeout(ack_timeout),
                 retry_count,
                 rnr_retry,
                 signal_all,
                 max_rate,
-                ..Options::DEFAULT
+                ..DEFAULT
             };
             let peer = PeerWindowConfig {
                 initial_frames: frames,
@@ -157,11 +158,13 @@ struct Run {
     waited: [Duration; 2],
     /// What a side had completed and received answers to at that time.
     seen: [u64; 2],
+    /// How often something of each side was acknowledged, in so many events of the timeline.
+    acknowledged: ([u64; 2], usize),
 }
 
 impl Run {
     fn new(setup: &Setup) -> Self {
-        let mut config = WorldConfig { max_packets: setup.max_packets, ..WorldConfig::default() };
+        let mut config = WorldConfig { train_packets: setup.max_packets, ..test_config() };
         config.endpoint.peer_window = setup.peer;
         config.endpoint.window = WindowConfig {
             initial_packets: setup.window,
@@ -170,6 +173,7 @@ impl Run {
             ..WindowConfig::default()
         };
         let mut world = World::new(2, config);
+        world.keep_timeline(true);
         let options = |service| Options { service, ..setup.options };
         let services = setup.services;
         let ends = services.map(|it| connect(&mut world, [0, 1], options(it))).to_vec();
@@ -180,15 +184,16 @@ impl Run {
             world.set_impairment(node, Impairment::random(seed, rates));
         }
         let regions = [0, 1]
-            .map(|node: usize| world.nodes[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
+            .map(|node: usize| world.hosts[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
         let options = setup.options;
         let (posted, waited, seen) = ([vec![], vec![]], [Duration::ZERO; 2], [0; 2]);
-        Self { world, options, services, ends, regions, posted, waited, seen }
+        let acknowledged = ([0; 2], 0);
+        Self { world, options, services, ends, regions, posted, waited, seen, acknowledged }
     }
 
     fn take(&mut self, id: u64, side: usize, step: Step) {
         let until = |span: Duration| match span {
-            Duration::MAX => FOR_EVER,
+            Duration::MAX => Driver::FOR_EVER,
             span => self.world.now() + span,
         };
         match step {
@@ -213,7 +218,7 @@ impl Run {
                 let mut remote = self.regions[1 - side];
                 if kind == Kind::SendInvalidate {
                     let rights = Rights { invalidatable: true, ..Rights::ALL };
-                    remote = self.world.nodes[1 - side].memory.register_filled(PD, 8, rights, 0);
+                    remote = self.world.hosts[1 - side].memory.register_filled(PD, 8, rights, 0);
                 }
                 if kind.takes_receive() && has_receive {
                     let peer = self.ends[qp][1 - side];
@@ -229,7 +234,7 @@ impl Run {
             }
             Step::Invalidate { qp } => {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
-                let key = self.world.nodes[side].memory.register_filled(PD, 8, rights, 0).key;
+                let key = self.world.hosts[side].memory.register_filled(PD, 8, rights, 0).key;
                 let work = work(SendOperation::LocalInvalidate { key });
                 self.post(qp, side, SendWr { wr_id: id, ..work });
             }
@@ -239,7 +244,7 @@ impl Run {
     }
 
     fn driver(&mut self, side: usize) -> &mut Driver {
-        &mut self.world.nodes[side].driver
+        &mut self.world.hosts[side].driver
     }
 
     fn modify(&mut self, end: End, to: QpState) {
@@ -262,7 +267,7 @@ impl Run {
         let end = self.world.now() + span;
         while self.world.now() < end {
             let before = self.world.now();
-            self.world.run_until_next(end);
+            self.world.run_to_next(end);
             self.note(before);
         }
     }
@@ -282,7 +287,7 @@ impl Run {
     /// Whether a request of this side has not ended.
     fn is_waiting(&self, side: usize) -> bool {
         self.ends.iter().any(|ends| {
-            let info = self.world.nodes[side].endpoint.query_qp(ends[side].qpn);
+            let info = self.world.hosts[side].endpoint.query_qp(ends[side].qpn);
             info.is_some_and(|info| {
                 info.state != QpState::SendQueueDrain && info.sends_outstanding > 0
             })
@@ -299,10 +304,16 @@ impl Run {
     /// too long.
     fn note(&mut self, before: Instant) {
         let now = self.world.now();
+        let (acknowledged, noted) = &mut self.acknowledged;
+        for event in &self.world.timeline().events[*noted..] {
+            let is_one = matches!(event.kind, EventKind::Acknowledged { .. });
+            acknowledged[event.host] += u64::from(is_one);
+            *noted += 1;
+        }
         for side in 0..2 {
-            let node = &self.world.nodes[side];
+            let node = &self.world.hosts[side];
             let unacknowledged: u64 = self.unreliable(side).map(|end| psn(&self.world, end)).sum();
-            let node_seen = node.completions.len() as u64 + node.endpoint.observer().acknowledged;
+            let node_seen = node.completions.len() as u64 + self.acknowledged.0[side];
             let seen = node_seen + unacknowledged;
             if seen != self.seen[side] || !self.is_waiting(side) {
                 (self.seen[side], self.waited[side]) = (seen, Duration::ZERO);
@@ -334,7 +345,7 @@ fn within(service: Service, kind: Kind, len: usize) -> (Kind, usize) {
 
 /// The PSN of the next packet.
 fn psn(world: &World, end: End) -> u64 {
-    let info = world.nodes[end.node].endpoint.query_qp(end.qpn).expect("it is there");
+    let info = world.hosts[end.node].endpoint.query_qp(end.qpn).expect("it is there");
     info.attributes.sq_psn.map_or(0, |psn| psn.get().into())
 }
 
@@ -348,7 +359,7 @@ fn every_request_ends_whatever_keeps_the_driver_from_sending() {
         }
         run.finish();
         for side in 0..2 {
-            let node = &run.world.nodes[side];
+            let node = &run.world.hosts[side];
             for id in &run.posted[side] {
                 let ended = node.completions.iter().filter(|(_, it)| {
                     it.wr_id == *id && it.operation != roce_transport::CompletionOperation::Recv
@@ -362,7 +373,7 @@ fn every_request_ends_whatever_keeps_the_driver_from_sending() {
 
 /// Options whose bound is short, and the bound.
 fn short() -> (Options, Duration) {
-    let options = Options { ack_timeout: 8, retry_count: 3, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(8), retry_count: 3, ..DEFAULT };
     (options, Duration::from_nanos(4096 << 8) * 4)
 }
 
@@ -380,7 +391,7 @@ fn requests_that_the_interface_never_takes_end_at_the_bound() {
                 // A program posts by the clock of its last call.
                 world.run_for(Duration::from_secs(1));
             }
-            world.nodes[0].driver.full_until = FOR_EVER;
+            world.hosts[0].driver.full_until = Driver::FOR_EVER;
             let began = world.now();
             Exchange::post(&mut world, ends, kind, 1000, 3);
             world.run_until(|world| ends[0].sent(world).len() > before);
@@ -402,11 +413,11 @@ fn requests_in_flight_end_at_the_bound_when_the_interface_takes_no_more() {
             let (options, bound) = short();
             let mut world = World::pair();
             let ends = connect(&mut world, [0, 1], options);
-            world.nodes[0].driver.no_carrier_until = FOR_EVER;
+            world.hosts[0].driver.no_carrier_until = Driver::FOR_EVER;
             let began = world.now();
             Exchange::post(&mut world, ends, kind, 1000, 3);
             world.run_for(Duration::from_micros(full_after));
-            world.nodes[0].driver.full_until = FOR_EVER;
+            world.hosts[0].driver.full_until = Driver::FOR_EVER;
             world.run_until(|world| !ends[0].sent(world).is_empty());
             let took = world.now().saturating_since(began);
             assert_eq!(ends[0].sent(&world)[0].status, CompletionStatus::RetryExceeded);
@@ -422,7 +433,7 @@ fn requests_that_the_interface_takes_late_are_sent_and_complete() {
         for part in [1, 5, 9] {
             let mut world = World::pair();
             let ends = connect(&mut world, [0, 1], options);
-            world.nodes[0].driver.full_until = world.now() + bound * part / 10;
+            world.hosts[0].driver.full_until = world.now() + bound * part / 10;
             let exchange = Exchange::post(&mut world, ends, kind, 1000, 3);
             world.run_until(|world| exchange.is_done(world));
             exchange.check(&world);
@@ -438,11 +449,11 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_respons
         bits_per_sec: Some(62_000_000),
         queue_frames: usize::MAX,
     };
-    let mut config = WorldConfig { link, ..WorldConfig::default() };
+    let mut config = WorldConfig { link, ..test_config() };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 4, min_frames: 4, max_frames: 4 };
     let mut world = World::new(2, config);
-    let options = Options { ack_timeout: 7, retry_count: 0, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(7), retry_count: 0, ..DEFAULT };
     let exchanges: Vec<_> = (0..100)
         .map(|_| {
             let ends = connect(&mut world, [0, 1], options);
@@ -456,18 +467,18 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_respons
 
 #[test]
 fn requests_behind_a_full_window_end_though_the_interface_takes_no_more() {
-    let mut config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
+    let mut config = WorldConfig { train_packets: 1, ..test_config() };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
-    world.nodes[0].driver.no_carrier_until = FOR_EVER;
+    world.hosts[0].driver.no_carrier_until = Driver::FOR_EVER;
     let (options, bound) = short();
     let connections: Vec<_> = (0..3).map(|_| connect(&mut world, [0, 1], options)).collect();
     for ends in &connections {
         Exchange::post(&mut world, *ends, Kind::Write, 100, 2);
     }
     let began = world.now();
-    world.nodes[0].driver.full_until = FOR_EVER;
+    world.hosts[0].driver.full_until = Driver::FOR_EVER;
     world.run_until(|world| connections.iter().all(|ends| ends[0].sent(world).len() == 2));
     let took = world.now().saturating_since(began);
     assert!(took <= PEER_TIMEOUTS + bound * 2, "{took:?}");
@@ -481,8 +492,8 @@ fn what_was_not_begun_waits_without_a_timer_while_the_queue_is_drained() {
     ends[0].move_to(&mut world, QpState::SendQueueDrain);
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
     world.settle();
-    assert_eq!((world.nodes[0].endpoint.poll_timeout(), exchange.is_done(&world)), (None, false));
-    world.nodes[0].driver.full_until = FOR_EVER;
+    assert_eq!((world.hosts[0].endpoint.poll_timeout(), exchange.is_done(&world)), (None, false));
+    world.hosts[0].driver.full_until = Driver::FOR_EVER;
     ends[0].move_to(&mut world, QpState::ReadyToSend);
     world.run_until(|world| !ends[0].sent(world).is_empty());
     assert_eq!(ends[0].sent(&world)[0].status, CompletionStatus::RetryExceeded);

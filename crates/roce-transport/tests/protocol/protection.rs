@@ -2,7 +2,7 @@
 
 use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteAddr, SendWr};
 
-use crate::common::connection::{End, Options, PD, connect, connect_each};
+use crate::common::connection::{DEFAULT, End, Options, PD, connect, connect_each};
 use crate::common::exchange::{self, Kind, sge};
 use crate::common::world::World;
 use roce_simnet::{Region, Rights};
@@ -48,21 +48,21 @@ fn refused(
     bad: SendWr,
     status: CompletionStatus,
 ) {
-    let before = world.nodes[1].memory.bytes(target).to_vec();
-    let written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written()).collect();
+    let before = world.hosts[1].memory.bytes(target).to_vec();
+    let written: Vec<_> = world.hosts.iter().map(|node| node.memory.bytes_written()).collect();
     ends[0].post_recv(world, 77, &[]);
     ends[1].post_recv(world, 88, &[]);
     ends[0].post_send(world, SendWr { wr_id: 5, ..bad });
-    let local = world.nodes[0].memory.register_filled(PD, 8, Rights::ALL, 0);
-    let behind = RemoteAddr { addr: target.addr, rkey: target.key };
+    let local = world.hosts[0].memory.register_filled(PD, 8, Rights::ALL, 0);
+    let behind = RemoteAddr { addr: target.address, rkey: target.key };
     ends[0].post_send(world, SendWr { wr_id: 6, ..request(Kind::Write, behind, local, 8) });
     world.settle();
     let outcomes = [(5, status), (6, CompletionStatus::WorkRequestFlushed)];
     assert_eq!(ends[0].outcomes(world), outcomes, "{}", world.report());
     assert_eq!(ends[0].state(world), QpState::Error);
-    assert_eq!(world.nodes[1].memory.bytes(target), before, "not one byte has changed");
-    assert_eq!(world.nodes[1].memory.atomics_executed(), 0);
-    let now_written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written()).collect();
+    assert_eq!(world.hosts[1].memory.bytes(target), before, "not one byte has changed");
+    assert_eq!(world.hosts[1].memory.atomics_executed(), 0);
+    let now_written: Vec<_> = world.hosts.iter().map(|node| node.memory.bytes_written()).collect();
     assert_eq!(now_written, written);
     world.assert_guards_untouched();
     let flushed = ends[0].received(world);
@@ -71,7 +71,7 @@ fn refused(
     // The responder's queue pair is dead as well, and says so.
     assert_eq!(ends[1].state(world), QpState::Error, "{}", world.report());
     assert_eq!(ends[1].received(world).len(), 1);
-    assert!(!world.nodes[1].events.is_empty(), "the application is told");
+    assert!(!world.hosts[1].events.is_empty(), "the application is told");
 }
 
 /// All rights but one.
@@ -81,9 +81,9 @@ fn all_but(right: AccessFlags) -> Rights {
 
 fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let target = world.nodes[1].memory.register_filled(pd, LEN as usize, rights, 50);
-    let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let target = world.hosts[1].memory.register_filled(pd, LEN as usize, rights, 50);
+    let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     (world, ends, target, local)
 }
 
@@ -158,8 +158,8 @@ fn a_region_of_another_protection_domain_is_refused() {
 fn a_region_that_is_no_longer_registered_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-        world.nodes[1].memory.deregister(target);
-        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
+        world.hosts[1].memory.deregister(target);
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -171,12 +171,12 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
     for kind in REMOTE {
         let without = right_of(kind);
         let mut world = World::pair();
-        let options = Options::default();
+        let options = DEFAULT;
         let strict = Options { access: AccessFlags::ALL.difference(without), ..options };
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
-        let target = world.nodes[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
-        let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
-        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
+        let target = world.hosts[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
+        let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
     }
@@ -201,10 +201,10 @@ fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
 fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
     for len in [101, 255, 256, 257, 600, 4000] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
-        let target = world.nodes[1].memory.register_filled(PD, 1000, Rights::ALL, 50);
-        let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
-        let before = world.nodes[1].memory.bytes(target).to_vec();
+        let ends = connect(&mut world, [0, 1], DEFAULT);
+        let target = world.hosts[1].memory.register_filled(PD, 1000, Rights::ALL, 50);
+        let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
+        let before = world.hosts[1].memory.bytes(target).to_vec();
         ends[1].post_recv(&mut world, 1, &[sge(target, 0, 100)]);
         ends[1].post_recv(&mut world, 2, &[sge(target, 0, 100)]);
         let nowhere = RemoteAddr { addr: 0, rkey: 0 };
@@ -217,7 +217,7 @@ fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
         let expected =
             [(1, CompletionStatus::LocalLengthError), (2, CompletionStatus::WorkRequestFlushed)];
         assert_eq!(received, expected);
-        assert_eq!(&world.nodes[1].memory.bytes(target)[100..], &before[100..]);
+        assert_eq!(&world.hosts[1].memory.bytes(target)[100..], &before[100..]);
         world.assert_guards_untouched();
         assert_eq!([ends[0].state(&world), ends[1].state(&world)], [QpState::Error; 2]);
     }
@@ -227,14 +227,14 @@ fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
 fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
     for kind in [Kind::Send, Kind::Write] {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-        world.nodes[0].keep_sent = true;
-        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
+        world.keep_timeline(true);
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let stranger = Region { key: local.key ^ 1, ..local };
         ends[0].post_send(&mut world, request(kind, remote, stranger, 100));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
         assert_eq!(ends[0].state(&world), QpState::Error);
-        assert_eq!(world.nodes[0].sent.len(), 0);
+        assert_eq!(world.sent(0).len(), 0);
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "the peer has seen nothing");
     }
 }
@@ -243,27 +243,27 @@ fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
 fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing() {
     for kind in [Kind::Read, Kind::CompareSwap, Kind::FetchAdd] {
         let (mut world, ends, target, _) = world_with_target(Rights::ALL, PD);
-        world.nodes[0].keep_sent = true;
+        world.keep_timeline(true);
         let rights = all_but(AccessFlags::LOCAL_WRITE);
-        let local = world.nodes[0].memory.register_filled(PD, 4096, rights, 60);
-        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
+        let local = world.hosts[0].memory.register_filled(PD, 4096, rights, 60);
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
         assert_eq!(ends[0].state(&world), QpState::Error);
-        assert_eq!(world.nodes[0].memory.bytes_written(), 0);
-        assert_eq!(world.nodes[0].sent.len(), 0);
-        assert_eq!(world.nodes[1].memory.atomics_executed(), 0, "nothing is done that is in vain");
+        assert_eq!(world.hosts[0].memory.bytes_written(), 0);
+        assert_eq!(world.sent(0).len(), 0);
+        assert_eq!(world.hosts[1].memory.atomics_executed(), 0, "nothing is done that is in vain");
     }
 }
 
 #[test]
 fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     let rights = all_but(AccessFlags::LOCAL_WRITE);
-    let target = world.nodes[1].memory.register_filled(PD, 1000, rights, 50);
-    let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
+    let target = world.hosts[1].memory.register_filled(PD, 1000, rights, 50);
+    let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     ends[1].post_recv(&mut world, 1, &[sge(target, 0, 1000)]);
     let nowhere = RemoteAddr { addr: 0, rkey: 0 };
     ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, 600));
@@ -271,7 +271,7 @@ fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::RemoteOperationError)]);
     let received = ends[1].received(&world);
     assert_eq!(received[0].status, CompletionStatus::LocalProtectionError);
-    assert_eq!(world.nodes[1].memory.bytes_written(), 0);
+    assert_eq!(world.hosts[1].memory.bytes_written(), 0);
 }
 
 //= test rc-empty-needs-no-key

@@ -5,7 +5,7 @@ use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create};
+use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create, of_service, timeout};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
@@ -58,8 +58,8 @@ fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> 
     let bit = |index: u32| with >> index & 1 == 1;
     let path = roce_transport::PathAttributes {
         handle: World::path_to(peer.node),
-        local: world.nodes[end.node].address,
-        remote: world.nodes[peer.node].address,
+        local: world.hosts[end.node].address(),
+        remote: world.hosts[peer.node].address(),
         max_rate: None,
     };
     QpAttributes {
@@ -92,13 +92,17 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
     let strategy = (any::<u64>(), service, prop::collection::vec(call(), 1..60));
     for_each_case(5000, strategy, |(seed, service, calls)| {
         let mut world = World::pair();
-        let options =
-            Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::of(service) };
+        let options = Options {
+            retry_count: 2,
+            rnr_retry: 2,
+            ack_timeout: timeout(4),
+            ..of_service(service)
+        };
         let ends = connect(&mut world, [0, 1], options);
         let lossy = ImpairmentRates { drop: 0.05, duplicate: 0.05, ..ImpairmentRates::default() };
         world.set_impairment(0, Impairment::random(seed, lossy));
         let regions = [0, 1]
-            .map(|node: usize| world.nodes[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
+            .map(|node: usize| world.hosts[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
         // Work taken since the queue pair was last made or reset: it must end.
         let mut taken = [vec![], vec![]];
         for (id, (side, call)) in calls.into_iter().enumerate() {
@@ -133,14 +137,14 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
                     taken[side].clear();
                 }
                 Call::Create => {
-                    if world.nodes[side].endpoint.query_qp(end.qpn).is_none() {
+                    if world.hosts[side].endpoint.query_qp(end.qpn).is_none() {
                         create(&mut world, side, end.qpn, &options);
                     }
                 }
                 Call::Overflow => {
                     world.with(side, |node, now| node.endpoint.handle_cq_overflow(now, RECV_CQ));
                 }
-                Call::Deregister => world.nodes[side].memory.deregister(regions[side]),
+                Call::Deregister => world.hosts[side].memory.deregister(regions[side]),
                 Call::Timeout => world.with(side, |node, now| node.endpoint.handle_timeout(now)),
                 Call::Step => {
                     world.step();
@@ -150,11 +154,11 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
         world.settle();
         // The end: whatever is still queued is flushed, and everything has ended exactly once.
         for (side, end) in ends.into_iter().enumerate() {
-            if world.nodes[side].endpoint.query_qp(end.qpn).is_some() {
+            if world.hosts[side].endpoint.query_qp(end.qpn).is_some() {
                 end.move_to(&mut world, QpState::Error);
             }
             for id in &taken[side] {
-                let ended = world.nodes[side].completions.iter();
+                let ended = world.hosts[side].completions.iter();
                 let ended = ended.filter(|(_, completion)| completion.wr_id == *id).count();
                 assert_eq!(ended, 1, "request {id} of side {side}\n{}", world.report());
             }

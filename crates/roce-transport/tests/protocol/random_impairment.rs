@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use roce_fabric::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::{PathMtu, Psn, Syndrome};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::repeat::for_each_case;
-use crate::common::world::{Sent, World, WorldConfig};
+use crate::common::world::{Sent, World, WorldConfig, test_config};
 
 /// A random network with random traffic over it.
 #[derive(Clone, Debug)]
@@ -90,14 +90,20 @@ fn refusal(packet: &Sent) -> Option<(Psn, Syndrome)> {
 fn run(scenario: Scenario) {
     let Scenario { seed, rates, link, path_mtu, max_packets, whole_trains, batch, eager, .. } =
         scenario;
-    let config =
-        WorldConfig { link, max_packets, whole_trains, batch, eager, ..WorldConfig::default() };
+    let config = WorldConfig {
+        link,
+        train_packets: max_packets,
+        whole_trains,
+        batch,
+        eager,
+        ..test_config()
+    };
     let mut world = World::new(2, config);
-    let options = Options { path_mtu, ack_timeout: 12, ..Options::default() };
+    let options = Options { path_mtu, ack_timeout: timeout(12), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::random(seed, rates));
     world.set_impairment(1, Impairment::random(!seed, rates));
-    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+    world.keep_timeline(true);
     let mut exchanges = vec![];
     for (forward, kind, len, count) in scenario.traffic {
         let ends = if forward { ends } else { [ends[1], ends[0]] };
@@ -105,9 +111,9 @@ fn run(scenario: Scenario) {
     }
     world.run_until(|world| exchanges.iter().all(|exchange| exchange.is_done(world)));
     world.settle();
-    for node in &world.nodes {
-        let left: Vec<_> = node.sent.iter().filter_map(refusal).collect();
-        assert_eq!(node.endpoint.observer().refusals, left, "told are those that left");
+    for node in 0..2 {
+        let left: Vec<_> = world.sent(node).iter().filter_map(refusal).collect();
+        assert_eq!(world.refusals(node), left, "told are those that left");
     }
     for exchange in &exchanges {
         exchange.check(&world);

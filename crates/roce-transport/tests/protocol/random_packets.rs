@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roce_transport::AccessFlags;
 use roce_wire::{Aeth, AtomicEth, Immediate, InvalidateKey, KnownOpcode, Psn, Reth, Syndrome};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
@@ -65,10 +65,10 @@ fn garbage() -> impl Strategy<Value = Garbage> {
 fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
     for_each_case(10_000, prop::collection::vec(garbage(), 1..40), |sequence| {
         let mut world = World::pair();
-        let options = Options { retry_count: 1, rnr_retry: 1, ..Options::default() };
+        let options = Options { retry_count: 1, rnr_retry: 1, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let regions = [0, 1].map(|node: usize| {
-            let memory = &mut world.nodes[node].memory;
+            let memory = &mut world.hosts[node].memory;
             [
                 memory.register_filled(PD, 1024, Rights { invalidatable: true, ..Rights::ALL }, 7),
                 memory.register_filled(PD, 1024, AccessFlags::REMOTE_READ, 8),
@@ -76,7 +76,7 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
             ]
         });
         let secret =
-            [0, 1].map(|node: usize| world.nodes[node].memory.bytes(regions[node][1]).to_vec());
+            [0, 1].map(|node: usize| world.hosts[node].memory.bytes(regions[node][1]).to_vec());
         for node in 0..2 {
             for id in 0..3 {
                 ends[node].post_recv(&mut world, id, &[sge(regions[node][2], 0, 700)]);
@@ -122,7 +122,7 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
         world.settle();
         world.assert_guards_untouched();
         for node in 0..2 {
-            assert_eq!(world.nodes[node].memory.bytes(regions[node][1]), secret[node]);
+            assert_eq!(world.hosts[node].memory.bytes(regions[node][1]), secret[node]);
         }
     });
 }

@@ -6,12 +6,12 @@ use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::PathMtu;
 
-use crate::common::connection::{End, Options, connect};
+use crate::common::connection::{DEFAULT, End, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// The ACK timer fires after four seconds: nothing here may wait for it.
-const PATIENT: Options = Options { ack_timeout: 20, ..Options::DEFAULT };
+const PATIENT: Options = Options { ack_timeout: timeout(20), ..DEFAULT };
 
 /// Ten packets.
 const LEN: usize = 10 * 256;
@@ -19,7 +19,7 @@ const LEN: usize = 10 * 256;
 /// A round trip of 20 µs.
 fn world() -> World {
     let link = LinkConfig::with_latency(Duration::from_micros(10));
-    World::new(2, WorldConfig { link, ..WorldConfig::default() })
+    World::new(2, WorldConfig { link, ..test_config() })
 }
 
 /// A connection that has measured its round trip.
@@ -162,13 +162,13 @@ fn a_peer_without_responses_gets_few_packets() {
 fn the_first_packet_after_a_probe_timeout_carries_ack_req() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     // All of the message, and the question that follows.
     world.set_impairment(0, Impairment::scripted(drops(11)));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
-    let asks: Vec<_> = world.nodes[0].sent.iter().map(|it| it.headers().bth.ack_request).collect();
+    let asks: Vec<_> = world.sent(0).iter().map(|it| it.headers().bth.ack_request).collect();
     assert_eq!(asks[9..12], [true; 3], "the last, the last again, the first again: {asks:?}");
 }
 
@@ -180,9 +180,9 @@ fn after_a_timeout_few_packets_are_sent_however_they_are_posted() {
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 8, 40);
     exchange.post_send(&mut world, 0);
     world.run_until(|world| world.counter(0, "probe_timeout") == 1);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     (1..40).for_each(|i| exchange.post_send(&mut world, i));
-    let sent = world.nodes[0].sent.len();
+    let sent = world.sent(0).len();
     // With the one that was sent again.
     assert_eq!(sent + 1, 4, "{}", world.report());
 }
@@ -194,9 +194,9 @@ fn a_loss_found_by_a_probe_timeout_halves_the_window_too() {
     world.set_impairment(0, Impairment::scripted(drops(101)));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 100 * 256, 1);
     world.run_until(|world| exchange.is_done(world));
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     Exchange::post(&mut world, ends, Kind::Write, 300 * 256, 1);
-    let sent = world.nodes[0].sent.len();
+    let sent = world.sent(0).len();
     assert!((4..=96).contains(&sent), "{sent} packets at once, 128 before the loss");
 }
 
@@ -206,7 +206,7 @@ fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
     use crate::common::forge;
     use roce_wire::NakCode;
     let mut world = world();
-    let options = Options { retry_count: 3, ack_timeout: 12, ..Options::DEFAULT }; // 17 ms
+    let options = Options { retry_count: 3, ack_timeout: timeout(12), ..DEFAULT }; // 17 ms
     let ends = connect_and_measure(&mut world, options);
     world.set_impairment(0, Impairment::scripted(drops(1_000_000)));
     Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
@@ -236,7 +236,7 @@ fn a_peer_that_responds_late_gets_few_packets_twice() {
 fn packets_sent_before_a_peer_paused_are_not_all_sent_again() {
     for kind in [Kind::Send, Kind::Write] {
         let link = LinkConfig::with_latency(Duration::from_micros(10));
-        let mut world = World::new(2, WorldConfig { link, batch: 5, ..WorldConfig::default() });
+        let mut world = World::new(2, WorldConfig { link, batch: 5, ..test_config() });
         let ends = connect_and_measure(&mut world, PATIENT);
         // One message after the other, when it has time again.
         let late = (0..100).map(|i| Fate::Delay(Duration::from_micros(3000 + 20 * i)));
@@ -275,14 +275,14 @@ fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
         bits_per_sec: Some(10_000_000_000),
         queue_frames: usize::MAX,
     };
-    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: timeout(14), ..DEFAULT };
     let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
     // As a driver sets it where each packet is a frame of its own.
     let peer_window = PeerWindowConfig { initial_frames: 128, max_frames: 2048, min_frames: 4 };
     let endpoint = EndpointConfig { peer_window, ..EndpointConfig::default() };
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         let time = |seed: Option<u64>| {
-            let config = WorldConfig { link, endpoint: endpoint.clone(), ..WorldConfig::default() };
+            let config = WorldConfig { link, endpoint: endpoint.clone(), ..test_config() };
             let mut world = World::new(2, config);
             let ends = connect(&mut world, [0, 1], options);
             if let Some(seed) = seed {

@@ -4,7 +4,7 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{KnownOpcode, NakCode, Psn, Syndrome, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::World;
@@ -12,8 +12,8 @@ use crate::common::world::World;
 /// Node 0 has sent `count` messages of `kind` to which the liar alone responds.
 fn waiting(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let options = Options { ack_timeout: 20, ..Options::default() };
+    world.keep_timeline(true);
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
@@ -25,9 +25,9 @@ fn psn(index: i32) -> Psn {
 }
 
 fn moved(world: &mut World, packet: &[u8]) -> Vec<&'static str> {
-    let before: Vec<_> = world.nodes[0].endpoint.counters().iter().collect();
+    let before: Vec<_> = world.hosts[0].endpoint.counters().iter().collect();
     world.forge(1, 0, packet);
-    let after = world.nodes[0].endpoint.counters().iter();
+    let after = world.hosts[0].endpoint.counters().iter();
     let moved = after.zip(before).filter(|((_, now), (_, then))| now != then);
     moved.map(|((name, _), _)| name).filter(|name| *name != "rcvd_pkts").collect()
 }
@@ -35,13 +35,13 @@ fn moved(world: &mut World, packet: &[u8]) -> Vec<&'static str> {
 /// `packet` changes nothing but a counter.
 #[track_caller]
 fn ignored(world: &mut World, end: End, packet: &[u8]) {
-    let sent = world.nodes[0].sent.len();
+    let sent = world.sent(0).len();
     let moved = moved(world, packet);
     assert_eq!(moved.len(), 1, "one named counter: {moved:?}");
     assert_eq!(end.sent(world), [], "nothing completes");
     assert_eq!(end.state(world), QpState::ReadyToSend);
-    assert_eq!(world.nodes[0].sent.len(), sent, "nothing is sent again");
-    assert_eq!(world.nodes[0].memory.bytes_written(), 0);
+    assert_eq!(world.sent(0).len(), sent, "nothing is sent again");
+    assert_eq!(world.hosts[0].memory.bytes_written(), 0);
 }
 
 //= test rc-response-ghost
@@ -96,8 +96,8 @@ fn unexpected_responses_are_ignored() {
     }
     // Nor does a queue pair at rest want any.
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let ends = connect(&mut world, [0, 1], Options::default());
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     for code in responses().chain([opcode::RC_ACKNOWLEDGE]) {
         for index in [-1, 0, 1] {
             let packet = forge::response(code, ends[0].qpn, psn(index), forge::ACK, &[]);
@@ -202,7 +202,7 @@ fn a_read_response_of_the_wrong_length_or_place_ends_the_read_and_touches_nothin
         let statuses: Vec<_> = ends[0].sent(&world).iter().map(|it| it.status).collect();
         let bad = CompletionStatus::BadResponse;
         assert_eq!(statuses, [bad], "{responses:?}\n{}", world.report());
-        assert!(world.nodes[0].memory.bytes_written() <= 700);
+        assert!(world.hosts[0].memory.bytes_written() <= 700);
         world.assert_guards_untouched();
     }
 }
@@ -224,7 +224,7 @@ fn a_read_response_to_an_atomic_or_an_atomic_response_to_a_read_is_no_success() 
         let succeeded =
             ends[0].sent(&world).iter().any(|it| it.status == CompletionStatus::Success);
         assert!(!succeeded, "{kind:?} answered by {code:?}");
-        assert_eq!(world.nodes[0].memory.bytes_written(), 0);
+        assert_eq!(world.hosts[0].memory.bytes_written(), 0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::World;
 
@@ -21,7 +21,7 @@ fn a_dead_peer_is_given_up_between_one_and_four_times_the_ack_timeouts() {
         for ack_timeout in [1, 8, 14, 20, 31] {
             for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
                 let mut world = World::pair();
-                let options = Options { retry_count, ack_timeout, ..Options::default() };
+                let options = Options { retry_count, ack_timeout: timeout(ack_timeout), ..DEFAULT };
                 let ends = connect(&mut world, [0, 1], options);
                 isolate(&mut world, 0);
                 let exchange = Exchange::post(&mut world, ends, kind, 300, 3);
@@ -47,10 +47,10 @@ fn a_dead_peer_is_given_up_between_one_and_four_times_the_ack_timeouts() {
 fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         let mut world = World::pair();
-        let options = Options { retry_count: 6, ack_timeout: 10, ..Options::default() };
+        let options = Options { retry_count: 6, ack_timeout: timeout(10), ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::post(&mut world, ends, kind, 200_000, 3);
-        while world.nodes[1].memory.bytes_written() + world.nodes[0].memory.bytes_written() < 50_000
+        while world.hosts[1].memory.bytes_written() + world.hosts[0].memory.bytes_written() < 50_000
         {
             assert!(world.step());
         }
@@ -72,13 +72,13 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
 #[test]
 fn a_timeout_of_zero_waits_for_ever() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 0, ..Options::default() };
+    let options = Options { ack_timeout: timeout(0), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     isolate(&mut world, 0);
     Exchange::post(&mut world, ends, Kind::Send, 300, 1);
     world.settle();
     assert_eq!(ends[0].sent(&world), []);
-    assert_eq!(world.nodes[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
+    assert_eq!(world.hosts[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
 }
 
 //= test rc-retries-reset
@@ -87,7 +87,7 @@ fn progress_gives_the_retries_back() {
     // Each of 20 packets is lost once; one retry in a row is all that is ever needed.
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         let mut world = World::pair();
-        let options = Options { retry_count: 2, ..Options::default() };
+        let options = Options { retry_count: 2, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         let alternating = || (0..40).map(|i| if i % 2 == 0 { Fate::Drop } else { Fate::Pass });
         world.set_impairment(0, Impairment::scripted(alternating()));
@@ -104,13 +104,13 @@ fn progress_gives_the_retries_back() {
 #[test]
 fn an_idle_connection_has_no_timer() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     for kind in Kind::ALL {
         let exchange = Exchange::post(&mut world, ends, kind, 1000, 2);
         world.run_until(|world| exchange.is_done(world));
     }
     world.settle();
-    for node in &world.nodes {
+    for node in &world.hosts {
         assert_eq!(node.endpoint.poll_timeout(), None);
     }
 }
@@ -119,7 +119,7 @@ fn an_idle_connection_has_no_timer() {
 #[test]
 fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_timer() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 20, ..Options::default() }; // over four seconds
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT }; // over four seconds
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 5000, 1);
@@ -133,7 +133,7 @@ fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_tim
 #[test]
 fn a_lost_response_with_others_behind_it_is_requested_again_without_a_timer() {
     let mut world = World::pair();
-    let options = Options { ack_timeout: 20, ..Options::default() };
+    let options = Options { ack_timeout: timeout(20), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(1, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::Read, 5000, 1);
@@ -147,7 +147,7 @@ fn a_lost_response_with_others_behind_it_is_requested_again_without_a_timer() {
 fn a_lost_response_with_an_ack_behind_it_is_requested_again_without_a_timer() {
     for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
         let mut world = World::pair();
-        let options = Options { ack_timeout: 20, ..Options::default() };
+        let options = Options { ack_timeout: timeout(20), ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
         world.set_impairment(1, Impairment::scripted([Fate::Drop]));
         let lost = Exchange::post(&mut world, ends, kind, 100, 1);

@@ -6,9 +6,9 @@ use roce_fabric::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{CompletionStatus, EndpointConfig, QpState, SendOperation, SendWr};
 use roce_wire::{Psn, RnrTimer, Syndrome};
 
-use crate::common::connection::{FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, connect, rnr_timer, timeout};
 use crate::common::exchange::{Exchange, Kind, work};
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 const RECEIVERS: [Kind; 4] =
     [Kind::Send, Kind::SendImmediate, Kind::SendInvalidate, Kind::WriteImmediate];
@@ -19,7 +19,7 @@ const RECEIVERS: [Kind; 4] =
 fn an_empty_receive_queue_holds_the_message_back_until_a_receive_is_posted() {
     for kind in RECEIVERS {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let exchange = Exchange::prepare(&mut world, ends, kind, 700, 3);
         exchange.post_sends(&mut world);
         world.run_for(Duration::from_millis(5));
@@ -42,7 +42,7 @@ fn losses_between_rnr_naks_do_not_add_up_until_the_retries_are_used_up() {
     let rates = ImpairmentRates { drop: 0.05, ..ImpairmentRates::default() };
     for seed in 0..10 {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         // So that the round-trip time is known.
         let first = Exchange::post(&mut world, ends, Kind::Send, 10, 1);
         world.run_until(|world| first.is_done(world));
@@ -71,17 +71,18 @@ fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
     for code in 0..32 {
         let mut world = World::pair();
         // The retransmission timer must not speak before the RNR timer.
-        let options = Options { min_rnr_timer: code, ack_timeout: 20, ..Options::default() };
+        let options =
+            Options { min_rnr_timer: rnr_timer(code), ack_timeout: timeout(20), ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
-        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        world.keep_timeline(true);
         let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
         exchange.post_sends(&mut world);
-        world.run_until(|world| world.nodes[0].sent.len() == 3);
+        world.run_until(|world| world.sent(0).len() == 3);
         let wait = RnrTimer::new(code).unwrap().duration();
-        let nak = world.nodes[1].sent[0].headers().aeth.unwrap();
+        let nak = world.sent(1)[0].headers().aeth.unwrap();
         assert_eq!(nak.syndrome, Syndrome::RnrNak { timer: RnrTimer::new(code).unwrap() });
         let round_trip = Duration::from_micros(2);
-        for pair in world.nodes[0].sent.windows(2) {
+        for pair in world.sent(0).windows(2) {
             let nanos = pair[1].at.as_nanos() - pair[0].at.as_nanos();
             let waited = Duration::from_nanos(nanos) - round_trip;
             // Never sooner; a little jitter later is fine.
@@ -95,7 +96,7 @@ fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
 fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
     for rnr_retry in 0..7 {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options { rnr_retry, ..Options::default() });
+        let ends = connect(&mut world, [0, 1], Options { rnr_retry, ..DEFAULT });
         for wr_id in 0..3 {
             let operation = SendOperation::Send { immediate: None, invalidate: None };
             ends[0].post_send(&mut world, SendWr { wr_id, ..work(operation) });
@@ -117,7 +118,7 @@ fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
 #[test]
 fn seven_rnr_retries_mean_for_ever() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: 12, ..Options::default() });
+    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: rnr_timer(12), ..DEFAULT });
     let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
     exchange.post_sends(&mut world);
     world.run_for(Duration::from_secs(3));
@@ -131,7 +132,7 @@ fn seven_rnr_retries_mean_for_ever() {
 #[test]
 fn progress_gives_a_sender_its_rnr_retries_back() {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options { rnr_retry: 2, ..Options::default() });
+    let ends = connect(&mut world, [0, 1], Options { rnr_retry: 2, ..DEFAULT });
     let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 600, 6);
     exchange.post_sends(&mut world);
     for i in 0..exchange.count {
@@ -148,7 +149,7 @@ fn progress_gives_a_sender_its_rnr_retries_back() {
 #[test]
 fn while_a_sender_waits_for_a_receive_the_other_direction_flows() {
     let mut world = World::pair();
-    let options = Options { min_rnr_timer: 0, ..Options::default() }; // 655 ms
+    let options = Options { min_rnr_timer: rnr_timer(0), ..DEFAULT }; // 655 ms
     let ends = connect(&mut world, [0, 1], options);
     let held = Exchange::prepare(&mut world, ends, Kind::Send, 100, 1);
     held.post_sends(&mut world);
@@ -164,8 +165,8 @@ fn while_a_sender_waits_for_a_receive_the_other_direction_flows() {
 #[test]
 fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let options = Options { rnr_retry: 1, min_rnr_timer: 14, ..Options::default() }; // 1.28 ms
+    world.keep_timeline(true);
+    let options = Options { rnr_retry: 1, min_rnr_timer: rnr_timer(14), ..DEFAULT }; // 1.28 ms
     let ends = connect(&mut world, [0, 1], options);
     let copy = Fate::Duplicate(Duration::from_micros(500));
     world.set_impairment(1, Impairment::scripted([copy]));
@@ -176,7 +177,7 @@ fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     exchange.post_receives(&mut world);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
-    let again = world.nodes[0].sent[1].at.as_nanos();
+    let again = world.sent(0)[1].at.as_nanos();
     assert!((1_282_000..1_700_000).contains(&again), "sent again at {again}");
 }
 
@@ -189,10 +190,10 @@ fn rnr_nak_behind_a_lost_response(
     let latency = Duration::from_micros(10);
     let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames: usize::MAX };
     let endpoint = EndpointConfig { max_reorder_bytes, ..EndpointConfig::default() };
-    let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
-    world.nodes[0].keep_sent = true;
+    let mut world = World::new(2, WorldConfig { link, endpoint, ..test_config() });
+    world.keep_timeline(true);
     // RNR NAKs ask for 80 µs.
-    let options = Options { ack_timeout: 14, min_rnr_timer: 6, ..Options::DEFAULT };
+    let options = Options { ack_timeout: timeout(14), min_rnr_timer: rnr_timer(6), ..DEFAULT };
     let ends = connect(&mut world, [0, 1], options);
     let fates = (0..60).map(|i| if i == lost { Fate::Drop } else { Fate::Pass });
     world.set_impairment(1, Impairment::scripted(fates));
@@ -205,7 +206,7 @@ fn rnr_nak_behind_a_lost_response(
     world.run_until(|world| send.is_done(world));
     send.check(&world);
     let first = Psn::new(FIRST_PSN).unwrap();
-    let requests = world.nodes[0].sent.iter().map(|it| {
+    let requests = world.sent(0).into_iter().map(|it| {
         let headers = it.headers();
         let len = headers.reth.map(|it| it.len);
         (it.at.as_nanos(), headers.bth.psn.distance_from(first), len)

@@ -6,14 +6,14 @@ use roce_fabric::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Psn, RnrTimer, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, connect};
+use crate::common::connection::{DEFAULT, End, FIRST_PSN, Options, connect, timeout};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::World;
 
 /// Node 0 has sent what was posted; node 1 is played by hand.
 fn scripted(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
-    scripted_with(Options::default(), kind, len, count)
+    scripted_with(DEFAULT, kind, len, count)
 }
 
 fn scripted_with(
@@ -23,8 +23,8 @@ fn scripted_with(
     count: usize,
 ) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
-    world.nodes[0].keep_sent = true;
-    let options = Options { ack_timeout: 14, ..options }; // 67 ms
+    world.keep_timeline(true);
+    let options = Options { ack_timeout: timeout(14), ..options }; // 67 ms
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
@@ -36,20 +36,20 @@ fn psn(index: u32) -> Psn {
 }
 
 fn sent_psns(world: &World, from: usize) -> Vec<Psn> {
-    world.nodes[0].sent[from..].iter().map(|it| it.headers().bth.psn).collect()
+    world.sent(0)[from..].iter().map(|it| it.headers().bth.psn).collect()
 }
 
 //= test rc-rnr-wait
 #[test]
 fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
     let (mut world, ends, _) = scripted(Kind::Send, 100, 3);
-    let before = world.nodes[0].sent.len();
+    let before = world.sent(0).len();
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(14))); // 1.28 ms
     let nak = forge::nak(NakCode::PsnSequence);
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), nak));
     let wait = RnrTimer::new(14).unwrap().duration();
     world.run_for(wait - Duration::from_micros(1));
-    assert_eq!(world.nodes[0].sent.len(), before, "it waits");
+    assert_eq!(world.sent(0).len(), before, "it waits");
     world.run_for(wait);
     assert_eq!(sent_psns(&world, before).first(), Some(&psn(0)), "and then begins there");
     assert_eq!(ends[0].state(&world), QpState::ReadyToSend);
@@ -58,7 +58,7 @@ fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
 //= test rc-rnr-then-nak
 #[test]
 fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
-    let options = Options { retry_count: 0, ..Options::default() };
+    let options = Options { retry_count: 0, ..DEFAULT };
     let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
     for _ in 0..20 {
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(14)));
@@ -72,13 +72,13 @@ fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
 //= test rc-rnr-then-nak
 #[test]
 fn the_sequence_nak_that_arrives_after_the_wait_of_an_rnr_nak_costs_no_retry() {
-    let options = Options { retry_count: 0, ..Options::default() };
+    let options = Options { retry_count: 0, ..DEFAULT };
     let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
     for _ in 0..20 {
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(1)));
-        let before = world.nodes[0].sent.len();
+        let before = world.sent(0).len();
         world.run_for(Duration::from_micros(100));
-        assert!(world.nodes[0].sent.len() > before, "the wait is over");
+        assert!(world.sent(0).len() > before, "the wait is over");
         let nak = forge::nak(NakCode::PsnSequence);
         world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), nak));
         assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{}", world.report());
@@ -91,7 +91,7 @@ fn an_acknowledgement_ends_the_wait_that_an_old_rnr_nak_began() {
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(0))); // 655 ms
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::ACK));
     assert_eq!(ends[0].sent(&world).len(), 1);
-    let before = world.nodes[0].sent.len();
+    let before = world.sent(0).len();
     Exchange::post(&mut world, ends, Kind::Write, 100, 1);
     assert_eq!(sent_psns(&world, before), [psn(1)], "at once");
 }
@@ -115,12 +115,12 @@ fn an_acknowledgement_of_a_duplicate_carries_an_old_psn_and_does_no_harm() {
 fn a_second_sequence_nak_for_the_same_psn_does_not_send_everything_twice() {
     let (mut world, ends, _) = scripted(Kind::Write, 256 * 20, 1);
     let nak = forge::acknowledge(ends[0].qpn, psn(5), forge::nak(NakCode::PsnSequence));
-    let before = world.nodes[0].sent.len();
+    let before = world.sent(0).len();
     world.forge(1, 0, &nak);
-    let once = world.nodes[0].sent.len() - before;
+    let once = world.sent(0).len() - before;
     assert_eq!(sent_psns(&world, before).first(), Some(&psn(5)));
     world.forge(1, 0, &nak);
-    let twice = world.nodes[0].sent.len() - before - once;
+    let twice = world.sent(0).len() - before - once;
     assert!(twice < once, "{twice} after {once}");
 }
 
@@ -152,7 +152,7 @@ fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet(
     for restart in [opcode::RC_READ_RESPONSE_MIDDLE, opcode::RC_READ_RESPONSE_FIRST] {
         let len = 6 * 256 + 10;
         let (mut world, ends, exchange) = scripted(Kind::Read, len, 1);
-        let bytes = world.nodes[1].memory.bytes(exchange.remote).to_vec();
+        let bytes = world.hosts[1].memory.bytes(exchange.remote).to_vec();
         let respond = |world: &mut World, code, index: usize| {
             let end = (index * 256 + 256).min(len);
             let data = &bytes[index * 256..end];
@@ -162,9 +162,9 @@ fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet(
         respond(&mut world, opcode::RC_READ_RESPONSE_FIRST, 0);
         respond(&mut world, opcode::RC_READ_RESPONSE_MIDDLE, 1);
         respond(&mut world, opcode::RC_READ_RESPONSE_MIDDLE, 2);
-        let before = world.nodes[0].sent.len();
-        world.run_until(|world| world.nodes[0].sent.len() > before);
-        let again = world.nodes[0].sent[before].headers();
+        let before = world.sent(0).len();
+        world.run_until(|world| world.sent(0).len() > before);
+        let again = world.sent(0)[before].headers();
         assert_eq!(again.bth.opcode, opcode::RC_READ_REQUEST);
         let reth = again.reth.unwrap();
         let first = again.bth.psn.distance_from(psn(0)) as usize;
@@ -184,12 +184,12 @@ fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet(
 fn the_response_to_a_repeated_last_packet_may_be_last_or_only() {
     for restart in [opcode::RC_READ_RESPONSE_LAST, opcode::RC_READ_RESPONSE_ONLY] {
         let (mut world, ends, exchange) = scripted(Kind::Read, 300, 1);
-        let bytes = world.nodes[1].memory.bytes(exchange.remote).to_vec();
+        let bytes = world.hosts[1].memory.bytes(exchange.remote).to_vec();
         let first = opcode::RC_READ_RESPONSE_FIRST;
         world.forge(1, 0, &forge::response(first, ends[0].qpn, psn(0), forge::ACK, &bytes[..256]));
-        let before = world.nodes[0].sent.len();
-        world.run_until(|world| world.nodes[0].sent.len() > before);
-        let again = world.nodes[0].sent[before].headers();
+        let before = world.sent(0).len();
+        world.run_until(|world| world.sent(0).len() > before);
+        let again = world.sent(0)[before].headers();
         assert_eq!(again.bth.psn, psn(1), "only what is missing is asked for");
         world.forge(
             1,
@@ -204,7 +204,7 @@ fn the_response_to_a_repeated_last_packet_may_be_last_or_only() {
 fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
     for kind in Kind::ALL {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        let ends = connect(&mut world, [0, 1], DEFAULT);
         let twice = || Impairment::scripted(vec![Fate::Duplicate(Duration::from_micros(3)); 500]);
         world.set_impairment(0, twice());
         world.set_impairment(1, twice());
@@ -219,8 +219,8 @@ fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
 #[test]
 fn a_request_without_ack_req_is_executed_and_the_next_ack_covers_it() {
     let mut world = World::pair();
-    world.nodes[1].keep_sent = true;
-    let ends = connect(&mut world, [0, 1], Options::default());
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     for id in 0..2 {
         ends[1].post_recv(&mut world, id, &[]);
     }
@@ -229,7 +229,7 @@ fn a_request_without_ack_req_is_executed_and_the_next_ack_covers_it() {
     world.forge(0, 1, &forge::packet(&no_ack_req, &[]));
     assert_eq!(ends[1].received(&world).len(), 1);
     world.forge(0, 1, &forge::send_only(ends[1].qpn, psn(1), &[]));
-    let last = world.nodes[1].sent.last().unwrap().headers();
+    let last = world.sent(1).last().unwrap().headers();
     assert_eq!((last.bth.opcode, last.bth.psn), (opcode::RC_ACKNOWLEDGE, psn(1)));
     assert_eq!(last.aeth.unwrap().msn, 2, "two messages are done");
 }

@@ -16,7 +16,7 @@
 use roce_transport::{AccessFlags, CompletionStatus, QpAttributes, QpState};
 use roce_wire::{NakCode, Psn, Reth, Syndrome, opcode};
 
-use crate::common::connection::{FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{DEFAULT, FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::{World, seal_one};
@@ -31,12 +31,12 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
     for len in [1_u32, 8, 64, 4096, 1 << 30] {
         for below in [1, 7, 8, 63, 64, 4095] {
             let mut world = World::pair();
-            world.nodes[1].keep_sent = true;
-            let ends = connect(&mut world, [0, 1], Options::default());
-            let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
-            let reth = Reth { addr: u64::MAX - below + 1, rkey: region.key, len };
+            world.keep_timeline(true);
+            let ends = connect(&mut world, [0, 1], DEFAULT);
+            let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
+            let reth = Reth { address: u64::MAX - below + 1, key: region.key, len };
             world.forge(0, 1, &forge::read_request(ends[1].qpn, first_psn(), reth));
-            let answer = world.nodes[1].sent[0].headers().aeth.unwrap().syndrome;
+            let answer = world.sent(1)[0].headers().aeth.unwrap().syndrome;
             assert_eq!(answer, Syndrome::Nak(NakCode::RemoteAccess), "{len} at -{below}");
             assert_eq!(ends[1].state(&world), QpState::Error);
             world.assert_guards_untouched();
@@ -48,10 +48,9 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
 fn the_depth_of_a_responder_changes_while_its_answers_are_kept() {
     for (before, after) in [(4, 1), (1, 4), (16, 2), (4, 128), (4, 4)] {
         let mut world = World::pair();
-        let options =
-            Options { max_rd_atomic: 1, max_dest_rd_atomic: before, ..Options::default() };
+        let options = Options { max_rd_atomic: 1, max_dest_rd_atomic: before, ..DEFAULT };
         let ends = connect(&mut world, [0, 1], options);
-        let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
+        let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
         let exchange = Exchange::post(&mut world, ends, Kind::Read, 700, 3);
         world.settle();
         exchange.check(&world);
@@ -81,11 +80,11 @@ fn the_depth_of_a_responder_changes_while_its_answers_are_kept() {
 #[test]
 fn an_opcode_means_nothing_until_the_icrc_is_right() {
     let mut world = World::pair();
-    world.nodes[1].keep_sent = true;
-    let ends = connect(&mut world, [0, 1], Options::default());
-    let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
-    let before = world.nodes[1].memory.bytes(region).to_vec();
-    let reth = Reth { addr: region.addr, rkey: region.key, len: 32 };
+    world.keep_timeline(true);
+    let ends = connect(&mut world, [0, 1], DEFAULT);
+    let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
+    let before = world.hosts[1].memory.bytes(region).to_vec();
+    let reth = Reth { address: region.address, key: region.key, len: 32 };
     let write = forge::with_reth(opcode::RC_WRITE_ONLY, ends[1].qpn, first_psn(), reth, &[7; 32]);
     let whole = seal_one(&world.outer(0, 1), 1, &write);
     let at = whole.len() - 4 - write.len();
@@ -93,12 +92,12 @@ fn an_opcode_means_nothing_until_the_icrc_is_right() {
     for code in (0..=255).filter(|code| *code != write[0]) {
         let mut frame = whole.clone();
         frame[at] = code;
-        world.inject(1, &frame);
-        assert!(world.nodes[1].sent.is_empty(), "{code:#04x} was answered");
+        world.inject(1, [&frame]);
+        assert!(world.sent(1).is_empty(), "{code:#04x} was answered");
         assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{code:#04x}");
     }
-    assert_eq!(world.nodes[1].memory.bytes(region), before);
-    assert!(world.nodes[1].completions.is_empty());
-    world.inject(1, &whole);
-    assert_eq!(&world.nodes[1].memory.bytes(region)[..32], &[7; 32]);
+    assert_eq!(world.hosts[1].memory.bytes(region), before);
+    assert!(world.hosts[1].completions.is_empty());
+    world.inject(1, [&whole]);
+    assert_eq!(&world.hosts[1].memory.bytes(region)[..32], &[7; 32]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roce_fabric::{Fate, Impairment};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{DEFAULT, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::World;
 
@@ -24,7 +24,7 @@ fn script(number: usize, len: u32) -> Vec<Fate> {
 /// Two messages of two packets under `requests` one way and `responses` the other.
 fn run(kind: Kind, requests: Vec<Fate>, responses: Vec<Fate>) {
     let mut world = World::pair();
-    let ends = connect(&mut world, [0, 1], Options::default());
+    let ends = connect(&mut world, [0, 1], DEFAULT);
     world.set_impairment(0, Impairment::scripted(requests));
     world.set_impairment(1, Impairment::scripted(responses));
     let exchange = Exchange::post(&mut world, ends, kind, 257, 2);

@@ -10,7 +10,7 @@ use roce_transport::{
 };
 use roce_wire::{Psn, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect_each};
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect_each, of_service};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::forge;
 use crate::common::repeat::for_each_case;
@@ -23,14 +23,14 @@ const ROOM: usize = 700;
 fn world_with_srq(max_wr: u32) -> (World, SrqHandle, Region) {
     let mut world = World::pair();
     let init = SrqInit { pd: PD, max_wr, max_sge: 1 };
-    let srq = world.nodes[1].endpoint.create_srq(init).unwrap();
-    let region = world.nodes[1].memory.register(ROOM, Rights::ALL);
+    let srq = world.hosts[1].endpoint.create_srq(init).unwrap();
+    let region = world.hosts[1].memory.register(ROOM, Rights::ALL);
     (world, srq, region)
 }
 
 /// Connects a pair of which the second takes from `srq`.
 fn connect(world: &mut World, service: Service, srq: SrqHandle) -> [End; 2] {
-    let [one, other] = [None, Some(srq)].map(|srq| Options { srq, ..Options::of(service) });
+    let [one, other] = [None, Some(srq)].map(|srq| Options { srq, ..of_service(service) });
     connect_each(world, [0, 1], [one, other])
 }
 
@@ -45,13 +45,13 @@ fn try_post(
 }
 
 fn send(world: &mut World, ends: [End; 2], service: Service, id: u64, len: usize) {
-    let region = world.nodes[0].memory.register_filled(PD, len, Rights::ALL, id as u8);
+    let region = world.hosts[0].memory.register_filled(PD, len, Rights::ALL, id as u8);
     let work = SendWr { wr_id: id, ..request(Kind::Send, region, sge(region, 0, len)) };
-    ends[0].try_post_to_peer(world, work, ends[1], &Options::of(service)).unwrap();
+    ends[0].try_post_to_peer(world, work, ends[1], &of_service(service)).unwrap();
 }
 
 fn info(world: &World, srq: SrqHandle) -> SrqInfo {
-    world.nodes[1].endpoint.query_srq(srq).expect("it is there")
+    world.hosts[1].endpoint.query_srq(srq).expect("it is there")
 }
 
 fn modify(
@@ -67,7 +67,7 @@ fn set_limit(world: &mut World, srq: SrqHandle, limit: u32) {
 }
 
 fn events(world: &World, event: AsyncEvent) -> usize {
-    world.nodes[1].events.iter().filter(|it| **it == event).count()
+    world.hosts[1].events.iter().filter(|it| **it == event).count()
 }
 
 const SERVICES: [Service; 4] = [Service::Rc, Service::Rc, Service::Ud, Service::Ud];
@@ -263,18 +263,18 @@ fn a_shared_queue_outlives_its_queue_pairs_in_whatever_order_they_go() {
         try_post(&mut world, srq, 0, region).unwrap();
         for (gone, index) in order.into_iter().enumerate() {
             let users = 3 - gone as u32;
-            let endpoint = &mut world.nodes[1].endpoint;
+            let endpoint = &mut world.hosts[1].endpoint;
             assert_eq!(endpoint.destroy_srq(srq), Err(ApiMisuse::SrqInUse { srq, users }));
             assert!(endpoint.destroy_qp(pairs[index][1].qpn));
             assert!(!endpoint.destroy_qp(pairs[index][1].qpn), "and only once");
         }
-        let endpoint = &mut world.nodes[1].endpoint;
+        let endpoint = &mut world.hosts[1].endpoint;
         assert_eq!(endpoint.destroy_srq(srq), Ok(()));
         assert_eq!(endpoint.destroy_srq(srq), Err(ApiMisuse::UnknownSrq(srq)));
         assert_eq!(try_post(&mut world, srq, 1, region), Err(PostError::UnknownSrq(srq)));
         // The next queue has nothing of the one before, whatever its handle.
         let init = SrqInit { pd: PD, max_wr: 9, max_sge: 1 };
-        let next = world.nodes[1].endpoint.create_srq(init).unwrap();
+        let next = world.hosts[1].endpoint.create_srq(init).unwrap();
         assert_eq!(info(&world, next), SrqInfo { init, limit: 0, posted: 0, users: 0 });
     }
 }
@@ -291,12 +291,12 @@ fn a_thousand_queue_pairs_take_from_one_queue() {
         }
     }
     world.settle();
-    let mut taken: Vec<u64> = world.nodes[1].completions.iter().map(|(_, it)| it.wr_id).collect();
+    let mut taken: Vec<u64> = world.hosts[1].completions.iter().map(|(_, it)| it.wr_id).collect();
     taken.sort_unstable();
     assert!(taken.into_iter().eq(0..2000), "each receive once");
     assert_eq!((info(&world, srq).posted, info(&world, srq).users), (0, 1000));
     assert!(pairs.iter().all(|ends| ends[0].sent(&world).len() == 2));
     assert!(
-        world.nodes[1].completions.iter().all(|(_, it)| it.status == CompletionStatus::Success)
+        world.hosts[1].completions.iter().all(|(_, it)| it.status == CompletionStatus::Success)
     );
 }

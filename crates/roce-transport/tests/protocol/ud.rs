@@ -7,13 +7,15 @@ use roce_transport::{
 };
 use roce_wire::{Deth, GRH_LEN, GSI_Q_KEY, PathMtu, Psn, Qpn, Service, opcode};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect, connect_to_itself};
+use crate::common::connection::{
+    End, Options, PD, RECV_CQ, connect, connect_to_itself, of_service,
+};
 use crate::common::exchange::{Kind, request, sge, work};
 use crate::common::forge;
 use crate::common::messages::assert_grh;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
-const UD: Options = Options::of(Service::Ud);
+const UD: Options = of_service(Service::Ud);
 
 /// Two queue pairs of datagrams, and where the second is reached by the first.
 fn pair(options: Options) -> (World, [End; 2], Destination) {
@@ -29,7 +31,7 @@ fn inline(wr_id: u64, bytes: &[u8]) -> SendWr {
 
 /// Posts so many receives, each of `len` bytes with the GRH.
 fn post_receives(world: &mut World, end: End, count: u64, len: usize) {
-    let region = world.nodes[end.node].memory.register(len, Rights::ALL);
+    let region = world.hosts[end.node].memory.register(len, Rights::ALL);
     for wr_id in 0..count {
         end.post_recv(world, wr_id, &[sge(region, 0, len)]);
     }
@@ -46,8 +48,8 @@ fn a_datagram_may_be_as_long_as_the_mtu_of_its_path_and_no_longer() {
         let options = Options { path_mtu: mtu, ..UD };
         let (mut world, ends, to) = pair(options);
         let len = mtu.bytes();
-        let source = world.nodes[0].memory.register_filled(PD, len + 1, Rights::ALL, 3);
-        let target = world.nodes[1].memory.register(GRH_LEN + len, Rights::ALL);
+        let source = world.hosts[0].memory.register_filled(PD, len + 1, Rights::ALL, 3);
+        let target = world.hosts[1].memory.register(GRH_LEN + len, Rights::ALL);
         let datagram = |len| request(Kind::Send, target, sge(source, 0, len));
         let refused = ends[0].try_post_send_to(&mut world, datagram(len + 1), to);
         assert_eq!(refused, Err(PostError::DatagramTooLong { len: len as u64 + 1, mtu: len }));
@@ -58,9 +60,9 @@ fn a_datagram_may_be_as_long_as_the_mtu_of_its_path_and_no_longer() {
             let received = ends[1].received(&world)[number];
             assert_eq!(received.status, CompletionStatus::Success);
             assert_eq!(received.byte_len as usize, GRH_LEN + len);
-            let bytes = &world.nodes[1].memory.bytes(target)[GRH_LEN..][..len];
-            assert_eq!(bytes, &world.nodes[0].memory.bytes(source)[..len]);
-            let info = world.nodes[0].endpoint.query_qp(ends[0].qpn).unwrap();
+            let bytes = &world.hosts[1].memory.bytes(target)[GRH_LEN..][..len];
+            assert_eq!(bytes, &world.hosts[0].memory.bytes(source)[..len]);
+            let info = world.hosts[0].endpoint.query_qp(ends[0].qpn).unwrap();
             assert_eq!((ends[0].sent(&world).len(), info.sends_outstanding), (number + 1, 0));
             assert_eq!(ends[0].counter(&world, "unsent_dropped"), 0, "it ended since it was sent");
         }
@@ -72,15 +74,15 @@ fn a_datagram_may_be_as_long_as_the_mtu_of_its_path_and_no_longer() {
 fn each_datagram_uses_one_psn() {
     let options = Options { path_mtu: PathMtu::B1024, ..UD };
     let (mut world, ends, to) = pair(options);
-    world.nodes[0].keep_sent = true;
-    let source = world.nodes[0].memory.register(1024, Rights::ALL);
+    world.keep_timeline(true);
+    let source = world.hosts[0].memory.register(1024, Rights::ALL);
     for len in [1024, 0, 300, 1000] {
         let datagram = request(Kind::Send, source, sge(source, 0, len));
         ends[0].try_post_send_to(&mut world, datagram, to).unwrap();
     }
-    let psns: Vec<_> = world.nodes[0].sent.iter().map(|it| it.headers().bth.psn.get()).collect();
+    let psns: Vec<_> = world.sent(0).iter().map(|it| it.headers().bth.psn.get()).collect();
     assert_eq!(psns, [0xff_fffe, 0xff_ffff, 0, 1]);
-    let lengths = world.nodes[0].sent.iter().map(|it| it.packet.len() - it.headers().len());
+    let lengths = world.sent(0).into_iter().map(|it| it.packet.len() - it.headers().len());
     assert_eq!(lengths.collect::<Vec<_>>(), [1024, 0, 300, 1000]);
 }
 
@@ -110,12 +112,12 @@ fn only_the_queue_pairs_own_q_key_is_taken() {
 #[test]
 fn a_q_key_with_the_top_bit_stands_for_the_queue_pairs_own() {
     let (mut world, ends, to) = pair(UD);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     post_receives(&mut world, ends[1], 2, 100);
     let own = Destination { q_key: 0x8000_0000, ..to };
     ends[0].try_post_send_to(&mut world, inline(0, b"own"), own).unwrap();
     world.settle();
-    assert_eq!(world.nodes[0].sent[0].headers().deth.unwrap().q_key, UD.q_key);
+    assert_eq!(world.sent(0)[0].headers().deth.unwrap().q_key, UD.q_key);
     assert_eq!(ends[1].received(&world).len(), 1);
     // The queue pair's own may be changed, and may have the bit itself.
     for end in ends {
@@ -124,7 +126,7 @@ fn a_q_key_with_the_top_bit_stands_for_the_queue_pairs_own() {
     }
     ends[0].try_post_send_to(&mut world, inline(0, b"own"), own).unwrap();
     world.settle();
-    assert_eq!(world.nodes[0].sent[1].headers().deth.unwrap().q_key, 0x8123_4567);
+    assert_eq!(world.sent(0)[1].headers().deth.unwrap().q_key, 0x8123_4567);
     assert_eq!(ends[1].received(&world).len(), 2);
 }
 
@@ -133,7 +135,7 @@ fn a_q_key_with_the_top_bit_stands_for_the_queue_pairs_own() {
 fn a_receive_that_is_too_short_fails_alone() {
     let (mut world, ends, to) = pair(UD);
     for (wr_id, len) in [(0, 0), (1, 39), (2, 40), (3, 44), (4, 45)] {
-        let region = world.nodes[1].memory.register(len, Rights::ALL);
+        let region = world.hosts[1].memory.register(len, Rights::ALL);
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, len)]);
         ends[0].try_post_send_to(&mut world, inline(wr_id, b"12345"), to).unwrap();
     }
@@ -165,11 +167,11 @@ fn a_datagram_without_a_receive_is_dropped_and_counted() {
 #[test]
 fn bad_local_memory_fails_its_request_flushes_the_others_and_sending_starts_again_by_modify() {
     for service in [Service::Ud, Service::Uc] {
-        let options = Options::of(service);
+        let options = of_service(service);
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], options);
         post_receives(&mut world, ends[1], 3, 100);
-        world.nodes[0].driver.full_until = world.now() + std::time::Duration::from_micros(5);
+        world.hosts[0].driver.full_until = world.now() + std::time::Duration::from_micros(5);
         let post = |world: &mut World, wr_id, lkey| {
             let mut datagram = inline(wr_id, b"good");
             if let Some(key) = lkey {
@@ -209,7 +211,7 @@ fn bad_local_memory_fails_its_request_flushes_the_others_and_sending_starts_agai
 #[test]
 fn a_receive_of_bad_memory_ends_the_queue_pair() {
     let (mut world, ends, to) = pair(UD);
-    let region = world.nodes[1].memory.register(100, AccessFlags::empty());
+    let region = world.hosts[1].memory.register(100, AccessFlags::empty());
     for wr_id in 0..3 {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 100)]);
     }
@@ -224,7 +226,7 @@ fn a_receive_of_bad_memory_ends_the_queue_pair() {
 
 #[test]
 fn datagrams_to_many_places_leave_in_order_and_reach_each() {
-    let mut world = World::new(4, WorldConfig::default());
+    let mut world = World::new(4, test_config());
     let ends: Vec<End> = [[0, 1], [2, 3], [1, 2]]
         .into_iter()
         .flat_map(|nodes| connect(&mut world, nodes, UD))
@@ -252,9 +254,9 @@ fn datagrams_to_many_places_leave_in_order_and_reach_each() {
 #[test]
 fn a_queue_pair_sends_datagrams_to_itself() {
     for ipv6 in [false, true] {
-        let mut world = World::new(1, WorldConfig { ipv6, ..WorldConfig::default() });
+        let mut world = World::new(1, WorldConfig { ipv6, ..test_config() });
         let end = connect_to_itself(&mut world, UD);
-        let region = world.nodes[0].memory.register(100, Rights::ALL);
+        let region = world.hosts[0].memory.register(100, Rights::ALL);
         end.post_recv(&mut world, 9, &[sge(region, 0, 100)]);
         let to = end.destination(&world, end, &UD);
         end.try_post_send_to(&mut world, inline(1, b"me"), to).unwrap();
@@ -262,7 +264,7 @@ fn a_queue_pair_sends_datagrams_to_itself() {
         let received = end.received(&world);
         assert_eq!((received.len(), received[0].source_qpn), (1, Some(end.qpn)));
         assert_eq!(received[0].is_over_ipv6, ipv6);
-        let bytes = world.nodes[0].memory.bytes(region);
+        let bytes = world.hosts[0].memory.bytes(region);
         assert_eq!(&bytes[40..42], b"me");
         assert_grh(&world, [end, end], &bytes[..40], opcode::UD_SEND_ONLY, 2);
     }
@@ -278,15 +280,15 @@ fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_onl
     crate::common::connection::create(&mut world, 0, Qpn::GSI, &UD);
     ends[1].move_to(&mut world, QpState::Reset);
     crate::common::connection::reconnect(&mut world, [gsi, ends[1]], UD);
-    world.nodes[0].keep_sent = true;
+    world.keep_timeline(true);
     let options = Options { path_mtu: PathMtu::B1024, ..UD };
     let to = ends[1].destination(&world, gsi, &options);
-    let source = world.nodes[0].memory.register(300, Rights::ALL);
+    let source = world.hosts[0].memory.register(300, Rights::ALL);
     let datagram = |len| request(Kind::Send, source, sge(source, 0, len));
     let refused = gsi.try_post_send_to(&mut world, datagram(257), to);
     assert_eq!(refused, Err(PostError::DatagramTooLong { len: 257, mtu: 256 }));
     gsi.try_post_send_to(&mut world, datagram(256), to).unwrap();
-    assert_eq!(world.nodes[0].sent[0].headers().deth.unwrap().q_key, GSI_Q_KEY);
+    assert_eq!(world.sent(0)[0].headers().deth.unwrap().q_key, GSI_Q_KEY);
     post_receives(&mut world, gsi, 2, 300);
     let back = Destination { q_key: UD.q_key, ..gsi.destination(&world, ends[1], &UD) };
     ends[1].try_post_send_to(&mut world, inline(0, b"key"), back).unwrap();
@@ -305,7 +307,7 @@ fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_onl
 #[test]
 fn requests_that_datagrams_do_not_have_are_refused() {
     let (mut world, ends, to) = pair(UD);
-    let region = world.nodes[0].memory.register(300, Rights::ALL);
+    let region = world.hosts[0].memory.register(300, Rights::ALL);
     for kind in Kind::ALL {
         let posted =
             ends[0].try_post_send_to(&mut world, request(kind, region, sge(region, 0, 8)), to);
@@ -318,7 +320,7 @@ fn requests_that_datagrams_do_not_have_are_refused() {
     assert_eq!(refused, Err(PostError::NoDestination));
     for service in [Service::Rc, Service::Uc] {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::of(service));
+        let ends = connect(&mut world, [0, 1], of_service(service));
         let refused = ends[0].try_post_send_to(&mut world, inline(0, b""), to);
         assert_eq!(refused, Err(PostError::UnexpectedDestination(service)));
     }
@@ -328,7 +330,7 @@ fn requests_that_datagrams_do_not_have_are_refused() {
 fn an_overflow_of_the_completion_queue_flushes_requests_and_destinations() {
     let (mut world, ends, to) = pair(UD);
     post_receives(&mut world, ends[0], 2, 100);
-    world.nodes[0].driver.full_until = world.now() + std::time::Duration::from_secs(9);
+    world.hosts[0].driver.full_until = world.now() + std::time::Duration::from_secs(9);
     for wr_id in 0..3 {
         ends[0].try_post_send_to(&mut world, inline(wr_id, b"late"), to).unwrap();
     }

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use roce_fabric::{Fate, Impairment, LinkConfig};
 use roce_wire::Service;
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{connect, of_service};
 use crate::common::exchange::Kind;
 use crate::common::messages::{Message, Messages};
 use crate::common::repeat::for_each_case;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{World, WorldConfig, test_config};
 
 /// Time between two full packets on the link below.
 const PACKET: Duration = Duration::from_micros(1);
@@ -30,7 +30,7 @@ fn message(kind: Kind, len: usize) -> Message {
 
 /// Sends the messages to a peer with receives enough, under these fates of the frames.
 fn run(service: Service, config: WorldConfig, messages: &[Message], fates: &[Fate]) {
-    let options = Options::of(service);
+    let options = of_service(service);
     let mut world = World::new(2, WorldConfig { link: link(), ..config });
     let ends = connect(&mut world, [0, 1], options);
     world.set_impairment(0, Impairment::scripted(fates.iter().copied()));
@@ -48,7 +48,7 @@ fn every_script(service: Service, messages: &[Message], packets: u32) {
         let fate = |digit| FATES[number / FATES.len().pow(digit) % FATES.len()];
         let fates: Vec<_> = (0..packets).map(fate).collect();
         let named = Named(&fates);
-        run(service, WorldConfig::default(), messages, &fates);
+        run(service, test_config(), messages, &fates);
         drop(named);
     }
 }
@@ -125,7 +125,13 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             };
             Scenario {
                 service: if is_ud { Service::Ud } else { Service::Uc },
-                config: WorldConfig { max_packets, batch, eager, ipv6, ..WorldConfig::default() },
+                config: WorldConfig {
+                    train_packets: max_packets,
+                    batch,
+                    eager,
+                    ipv6,
+                    ..test_config()
+                },
                 messages: messages.into_iter().map(message).collect(),
                 fates,
             }
@@ -153,8 +159,12 @@ fn messages_of_every_size_cross_in_trains_and_packet_by_packet() {
                     let messages: Vec<_> = sizes
                         .flat_map(|len| kinds.iter().flat_map(move |it| [message(*it, len); 3]))
                         .collect();
-                    let config =
-                        WorldConfig { whole_trains, ipv6, max_packets, ..WorldConfig::default() };
+                    let config = WorldConfig {
+                        whole_trains,
+                        ipv6,
+                        train_packets: max_packets,
+                        ..test_config()
+                    };
                     run(service, config, &messages, &[]);
                 }
             }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use roce_cm::{
@@ -13,40 +12,14 @@ use roce_cm::{
 };
 use roce_engine::policy::Cause;
 use roce_engine::{
-    Consumer, Engine, EngineParts, GidTable, ManagementDestination, ManagementPort, NextHop,
-    PathEntry, PlainRegion, Pushed,
+    Engine, EngineParts, GidTable, ManagementDestination, ManagementPort, NextHop, PathEntry,
 };
 use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
-use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant};
+use roce_transport::{Endpoint, EndpointConfig, Instant};
 use roce_wire::management::PortSpace;
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
-/// Takes no completion and no event.
-pub(super) struct NoConsumer;
-
-impl Consumer for NoConsumer {
-    type Observer = ();
-    type Region = Rc<PlainRegion>;
-    type Queue = ();
-
-    fn can_bypass((): &(), _: CqHandle) -> bool {
-        false
-    }
-    fn has_channel((): &()) -> bool {
-        false
-    }
-    fn push(&mut self, _: CqHandle, _: Completion, _: Instant) -> Pushed {
-        Pushed::Queued
-    }
-    fn drop_oldest(&mut self, _: CqHandle) -> bool {
-        false
-    }
-    fn push_event(&mut self, _: AsyncEvent) {}
-    fn may_mistake_reports(&self) -> bool {
-        false
-    }
-    fn publish_counters(&self, _: impl FnOnce() -> Vec<(&'static str, u64)>) {}
-}
+use crate::virtual_time::queues::Queues;
 
 pub(super) type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
@@ -120,7 +93,7 @@ impl ManagementPort for Port {
 
 /// A host: its engine, and what that has told.
 pub(super) struct Host {
-    pub(super) engine: Engine<NoConsumer>,
+    pub(super) engine: Engine<Queues>,
     pub(super) port: Port,
     pub(super) address: IpAddr,
 }
@@ -139,7 +112,7 @@ impl Host {
             lo: None,
             loopback: None,
             gids: GidTable::of(mac(last), &[address]),
-            consumer: NoConsumer,
+            consumer: Queues::default(),
             source_ports: Vec::new(),
         });
         let port = Port::default();

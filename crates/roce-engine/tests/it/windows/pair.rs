@@ -7,8 +7,8 @@ use roce_engine::{MemoryTable, PlainRegion, Region, Registration, WindowType};
 use roce_simnet::ConnectOptions;
 use roce_transport::{
     AccessFlags, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant,
-    PathAttributes, PathHandle, PdHandle, QpCap, QpInit, QpState, RecvWr, RemoteAddr,
-    SendOperation, SendWr, Service, Sge, TransmitLimits, WindowBinding,
+    PathAttributes, PathHandle, PdHandle, QpInit, QpState, RecvWr, RemoteAddr, SendOperation,
+    SendWr, Service, Sge, TransmitLimits, WindowBinding,
 };
 use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, Qpn, UdpChecksum, seal};
 
@@ -67,19 +67,15 @@ impl World {
         let qpn = (0x11..).filter_map(Qpn::new);
         let qpn = { qpn }.find(|it| self.sides[0].endpoint.query_qp(*it).is_none()).unwrap();
         let addresses = [0, 1].map(|it: usize| self.sides[it].address);
-        for it in [0, 1] {
-            let pd = if it == 1 { pd } else { PD };
-            let cap = QpCap::default();
-            let (send_cq, recv_cq) = (SEND_CQ, CqHandle(2));
-            let (srq, numbers) = Default::default();
-            let init =
-                QpInit { pd, send_cq, recv_cq, cap, signal_all: true, service, srq, numbers };
-            let options = ConnectOptions {
-                service,
-                path_mtu: PathMtu::B256,
-                first_psn: [Psn::wrapping(0xff_fffe); 2],
-                ..ConnectOptions::default()
-            };
+        let options = ConnectOptions {
+            service,
+            path_mtu: PathMtu::B256,
+            first_psn: [Psn::wrapping(0xff_fffe); 2],
+            signal_all: true,
+            ..ConnectOptions::default()
+        };
+        for (it, pd) in [PD, pd].into_iter().enumerate() {
+            let init = QpInit { pd, ..options.init(SEND_CQ, CqHandle(2)) };
             let (local, remote) = (addresses[it], addresses[1 - it]);
             let path = PathAttributes { handle: PathHandle(5), local, remote, max_rate: None };
             let endpoint = &mut self.sides[it].endpoint;

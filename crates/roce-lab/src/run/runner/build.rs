@@ -11,6 +11,7 @@ use crate::lesson::{
     ConnectionData, Lesson, LessonError, RegionData, Right, RingData, ServiceName, WorldData,
 };
 use crate::ring::{Ring, RingOptions};
+use roce_fabric::LinkConfig;
 use roce_simnet::{ConnectOptions, Connection, Region, World, WorldConfig, default_options};
 
 impl Runner {
@@ -25,9 +26,9 @@ impl Runner {
             endpoint.window =
                 WindowConfig { initial_packets: packets, max_packets: packets, ..endpoint.window };
         }
+        let bits_per_sec = rate.map(|rate| rate.bits_per_sec());
         let config = WorldConfig {
-            delay: delay.duration(),
-            bits_per_sec: rate.map(|rate| rate.bits_per_sec()),
+            link: LinkConfig { bits_per_sec, ..LinkConfig::with_latency(delay.duration()) },
             endpoint,
             lost_packets: lost.to_vec(),
             traffic_class: if *ect { 0b10 } else { 0 },
@@ -88,7 +89,7 @@ fn build_ring(
     connection: ConnectOptions,
 ) -> Result<Ring, LessonError> {
     let refused = |why: crate::RingError| LessonError::Refused { section: 0, why: why.to_string() };
-    if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
+    if data.elements < world.hosts.len() as u64 || data.elements > 1 << 20 {
         return Err(out_of_range("the number of elements", data.elements));
     }
     // Ring steps even for small vectors, and few slots, so that credits are visible.
@@ -96,9 +97,9 @@ fn build_ring(
     let options = RingOptions { ring_config, connection, keep_data: true };
     let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);
     let ring = Ring::build(world, operation, options).map_err(refused)?;
-    for rank in 0..world.hosts().len() {
+    for rank in 0..world.hosts.len() {
         let contribution = 10f32.powi(rank as i32).to_ne_bytes();
-        let bytes = world.host_mut(rank).memory.bytes_mut(ring.buffer(rank));
+        let bytes = world.hosts[rank].memory.bytes_mut(ring.buffer(rank));
         for element in bytes.chunks_exact_mut(4) {
             element.copy_from_slice(&contribution);
         }
@@ -116,7 +117,7 @@ fn register(world: &mut World, host: usize, data: &RegionData) -> Region {
                 Right::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
             }
     });
-    let memory = &mut world.host_mut(host).memory;
+    let memory = &mut world.hosts[host].memory;
     let region = memory.register(data.bytes, rights);
     let bytes = memory.bytes_mut(region);
     if data.pattern {

@@ -18,7 +18,7 @@ impl Runner {
             }
             Inspect::Text { region, bytes } => {
                 let (host, span) = self.region(region)?;
-                let held = self.world.hosts()[host].memory.bytes(span);
+                let held = self.world.hosts[host].memory.bytes(span);
                 let held = &held[..held.len().min(*bytes)];
                 let text: String = held
                     .iter()
@@ -27,20 +27,20 @@ impl Runner {
                         _ => '.',
                     })
                     .collect();
-                let name = &self.world.hosts()[host].name;
+                let name = &self.world.hosts[host].name;
                 Inspection { title: format!("{name}'s memory, {region:?}"), lines: vec![text] }
             }
             Inspect::Number { region } => {
                 let (host, span) = self.region(region)?;
-                let held = self.world.hosts()[host].memory.bytes(span);
+                let held = self.world.hosts[host].memory.bytes(span);
                 let word = held.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-                let name = &self.world.hosts()[host].name;
+                let name = &self.world.hosts[host].name;
                 let title = format!("{name}'s memory, {region:?}, as a number");
                 Inspection { title, lines: vec![word.to_string()] }
             }
             Inspect::QueuePair { host } => {
                 let (end, _) = self.end(host)?;
-                let info = self.world.hosts()[end.host].query_qp(end.qpn);
+                let info = self.world.hosts[end.host].query_qp(end.qpn);
                 let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
                 let mut lines = vec![format!("state {}", info.state)];
                 lines.extend(attributes_in_words(&info.attributes));
@@ -52,7 +52,7 @@ impl Runner {
                 Inspection { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
             Inspect::SharedReceives {} => {
-                let info = self.srq.and_then(|srq| self.world.hosts()[1].query_srq(srq));
+                let info = self.srq.and_then(|srq| self.world.hosts[1].query_srq(srq));
                 let info = info.ok_or_else(|| self.unknown("queue", "shared-receives"))?;
                 let limit = match info.limit {
                     0 => "no limit armed".to_owned(),
@@ -63,12 +63,12 @@ impl Runner {
                     limit,
                     counted(info.users as usize, "queue pair"),
                 ];
-                let name = &self.world.hosts()[1].name;
+                let name = &self.world.hosts[1].name;
                 Inspection { title: format!("{name}'s shared receive queue"), lines }
             }
             Inspect::Counters { host, names } => {
                 let place = self.host(host)?;
-                let all: HashMap<_, _> = self.world.hosts()[place].counters().iter().collect();
+                let all: HashMap<_, _> = self.world.hosts[place].counters().iter().collect();
                 let line = |name: &String| match all.get(name.as_str()) {
                     Some(count) => Ok(format!("{name} {count}")),
                     None => Err(self.unknown("counter", name)),
@@ -82,7 +82,7 @@ impl Runner {
             Inspect::AckTimeouts(exponents) => self.ack_timeouts(exponents)?,
             Inspect::Drawing {} => self.drawing()?,
             Inspect::Chunks {} => {
-                let hosts = self.world.hosts();
+                let hosts = &self.world.hosts;
                 let width = hosts.len().max(4);
                 let names = (0..hosts.len()).map(|chunk| format!("  chunk {chunk:<width$}"));
                 let mut lines = vec![format!("{:8}{}", "", names.collect::<String>().trim_end())];

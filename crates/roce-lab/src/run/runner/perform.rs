@@ -74,7 +74,7 @@ impl Runner {
             }
             Action::Deregister { region } => {
                 let (host, span) = self.region(region)?;
-                self.world.host_mut(host).memory.deregister(span);
+                self.world.hosts[host].memory.deregister(span);
                 self.world
                     .record_script(host, format!("deregisters {region}: key {:#x}", span.key));
             }

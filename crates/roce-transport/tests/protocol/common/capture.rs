@@ -12,6 +12,7 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 
+use roce_simnet::Tapped;
 use roce_wire::{BTH_LEN, Frame, ICRC_LEN, OuterHeaders};
 
 use super::world::seal_one;
@@ -49,14 +50,17 @@ impl Capture {
         Self { writer }
     }
 
+    /// Notes a frame that a world shows.
+    pub(crate) fn record_tapped(&mut self, tapped: Tapped<'_>) {
+        let Tapped { at, host, frame, segment_len } = tapped;
+        match segment_len {
+            Some(len) => self.record_train(host, at.as_nanos(), frame, len),
+            None => self.record(host, at.as_nanos(), frame),
+        }
+    }
+
     /// Notes a train as the packets that it is on a wire: cut as the kernel cuts it.
-    pub(crate) fn record_train(
-        &mut self,
-        node: usize,
-        nanos: u64,
-        bytes: &[u8],
-        segment_len: usize,
-    ) {
+    fn record_train(&mut self, node: usize, nanos: u64, bytes: &[u8], segment_len: usize) {
         let Ok(frame) = Frame::parse(bytes) else { return self.record(node, nanos, bytes) };
         let mut outer = OuterHeaders::new(frame.source(), frame.destination());
         outer.source_mac = frame.source_mac();

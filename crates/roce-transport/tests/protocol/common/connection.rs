@@ -1,82 +1,57 @@
 //! Two queue pairs that know each other, and the work one posts to them.
 
-use roce_simnet::ConnectOptions;
 use roce_transport::{
     AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, Destination, ModifyError,
-    PathAttributes, PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
-    SrqHandle,
+    PathAttributes, PostError, QpAttributes, QpCap, QpState, RecvWr, SendWr, SgList, Sge,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use super::world::World;
 
-pub(crate) use roce_simnet::PD;
+pub(crate) use roce_simnet::{ConnectOptions as Options, PD};
 pub(crate) const SEND_CQ: CqHandle = CqHandle(10);
 pub(crate) const RECV_CQ: CqHandle = CqHandle(11);
 /// So near the end of the circle that every test crosses it.
 pub(crate) const FIRST_PSN: u32 = 0x00ff_fffe;
 
-/// What both ends of a connection agree on, more or less.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    pub(crate) service: Service,
-    /// Q_Key of UD queue pairs.
-    pub(crate) q_key: u32,
-    /// Shared receive queue of the end's node.
-    pub(crate) srq: Option<SrqHandle>,
-    /// Static rate of UC and UD, in bytes per second.
-    pub(crate) max_rate: Option<u64>,
-    pub(crate) path_mtu: PathMtu,
-    pub(crate) first_psn: [u32; 2],
-    /// Local ACK timeout code: 4.096 µs · 2^code.
-    pub(crate) ack_timeout: u8,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) access: AccessFlags,
-    pub(crate) capacities: QpCap,
-    pub(crate) signal_all: bool,
-    pub(crate) gap_reports: bool,
+/// What both ends of most connections agree on, more or less.
+pub(crate) const DEFAULT: Options = Options {
+    service: Service::Rc,
+    q_key: 0x1111_1111,
+    srq: None,
+    max_rate: None,
+    path_mtu: PathMtu::B256,
+    first_psn: [Psn::wrapping(FIRST_PSN), Psn::wrapping(FIRST_PSN - 1)],
+    ack_timeout: timeout(8), // about a millisecond
+    retry_count: 7,
+    rnr_retry: 7,
+    min_rnr_timer: rnr_timer(1), // 10 µs
+    max_rd_atomic: 4,
+    max_dest_rd_atomic: 4,
+    access: AccessFlags::ALL,
+    cap: QpCap {
+        max_send_wr: 256,
+        max_recv_wr: 256,
+        max_send_sge: 32,
+        max_recv_sge: 32,
+        max_inline: 256,
+    },
+    signal_all: true,
+    gap_reports: false,
+};
+
+/// The same for another service.
+pub(crate) const fn of_service(service: Service) -> Options {
+    Options { service, ..DEFAULT }
 }
 
-impl Options {
-    pub(crate) const DEFAULT: Self = Self {
-        service: Service::Rc,
-        q_key: 0x1111_1111,
-        srq: None,
-        max_rate: None,
-        path_mtu: PathMtu::B256,
-        first_psn: [FIRST_PSN, FIRST_PSN - 1],
-        ack_timeout: 8, // about a millisecond
-        retry_count: 7,
-        rnr_retry: 7,
-        min_rnr_timer: 1, // 10 µs
-        max_rd_atomic: 4,
-        max_dest_rd_atomic: 4,
-        access: AccessFlags::ALL,
-        capacities: QpCap {
-            max_send_wr: 256,
-            max_recv_wr: 256,
-            max_send_sge: 32,
-            max_recv_sge: 32,
-            max_inline: 256,
-        },
-        signal_all: true,
-        gap_reports: false,
-    };
-
-    /// The same for another service.
-    pub(crate) const fn of(service: Service) -> Self {
-        Self { service, ..Self::DEFAULT }
-    }
+/// A local ACK timeout of 4.096 µs · 2^exponent.
+pub(crate) const fn timeout(exponent: u8) -> AckTimeout {
+    AckTimeout::new(exponent).expect("5 bits")
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
+pub(crate) const fn rnr_timer(code: u8) -> RnrTimer {
+    RnrTimer::new(code).expect("5 bits")
 }
 
 /// One end of a connection.
@@ -102,18 +77,15 @@ pub(crate) fn connect_each(
         (0..)
             .map(|n: u32| (0x12_0305 + 0x01_0101 * n + 0x11 * node as u32) & 0xff_ffff)
             .map(|raw| Qpn::new(raw).expect("24 bits"))
-            .find(|qpn| world.nodes[node].endpoint.query_qp(*qpn).is_none())
+            .find(|qpn| world.hosts[node].endpoint.query_qp(*qpn).is_none())
             .expect("a free number")
     };
-    let mut ends = [End { node: nodes[0], qpn: Qpn::GSI }; 2];
-    for i in 0..2 {
-        let qpn = taken(world, nodes[i]);
-        create(world, nodes[i], qpn, &options[i]);
-        ends[i] = End { node: nodes[i], qpn };
-    }
-    for i in 0..2 {
-        bring_up(world, ends[i], ends[1 - i], i, &options, TO_RTS).expect("both ends come up");
-    }
+    let ends = [0, 1].map(|i| {
+        let end = End { node: nodes[i], qpn: taken(world, nodes[i]) };
+        create(world, end.node, end.qpn, &options[i]);
+        end
+    });
+    (0..2).for_each(|i| bring_up(world, ends, i, &options[i], TO_RTS));
     ends
 }
 
@@ -187,7 +159,7 @@ impl End {
     }
 
     pub(crate) fn state(self, world: &World) -> QpState {
-        world.nodes[self.node].endpoint.query_qp(self.qpn).expect("the queue pair is there").state
+        world.hosts[self.node].endpoint.query_qp(self.qpn).expect("the queue pair is there").state
     }
 
     /// Completions of this queue pair's sends so far.
@@ -201,7 +173,7 @@ impl End {
     }
 
     fn completions(self, world: &World, cq: CqHandle) -> Vec<Completion> {
-        let all = world.nodes[self.node].completions.iter();
+        let all = world.hosts[self.node].completions.iter();
         all.filter(|(of, it)| *of == cq && it.qpn == self.qpn).map(|(_, it)| *it).collect()
     }
 
@@ -221,21 +193,19 @@ impl End {
 pub(crate) fn connect_to_itself(world: &mut World, options: Options) -> End {
     let end = End { node: 0, qpn: Qpn::new(0x77).expect("24 bits") };
     create(world, 0, end.qpn, &options);
-    let options = Options { first_psn: [FIRST_PSN; 2], ..options };
-    bring_up(world, end, end, 0, &[options; 2], TO_RTS).expect("it comes up");
+    let options = Options { first_psn: [DEFAULT.first_psn[0]; 2], ..options };
+    bring_up(world, [end; 2], 0, &options, TO_RTS);
     end
 }
 
 /// Connects two queue pairs that are in RESET.
 pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
-    for i in 0..2 {
-        bring_up(world, ends[i], ends[1 - i], i, &[options; 2], TO_RTS).expect("both ends come up");
-    }
+    (0..2).for_each(|i| bring_up(world, ends, i, &options, TO_RTS));
 }
 
 /// Brings the second queue pair, which is in RESET, to RTR only.
 pub(crate) fn receive_only(world: &mut World, ends: [End; 2], options: Options) {
-    bring_up(world, ends[1], ends[0], 1, &[options; 2], TO_RTR).expect("it comes up");
+    bring_up(world, ends, 1, &options, TO_RTR);
 }
 
 /// Transitions from RESET.
@@ -244,49 +214,23 @@ const TO_RTS: usize = 3;
 
 /// A queue pair in RESET.
 pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
-    let Options { service, srq, capacities: cap, .. } = *options;
-    let connect = ConnectOptions { service, srq, cap, ..ConnectOptions::default() };
-    let init = QpInit { signal_all: options.signal_all, ..connect.init(SEND_CQ, RECV_CQ) };
-    world.nodes[node].endpoint.create_qp(qpn, init).expect("a free number");
+    let init = options.init(SEND_CQ, RECV_CQ);
+    world.hosts[node].endpoint.create_qp(qpn, init).expect("a free number");
 }
 
-fn bring_up(
-    world: &mut World,
-    end: End,
-    peer: End,
-    side: usize,
-    options: &[Options; 2],
-    steps: usize,
-) -> Result<(), ModifyError> {
-    let mine = &options[side];
-    let path = path(world, end, peer, mine);
-    let options = ConnectOptions {
-        service: mine.service,
-        q_key: mine.q_key,
-        srq: mine.srq,
-        path_mtu: mine.path_mtu,
-        first_psn: mine.first_psn.map(|psn| Psn::new(psn).expect("24 bits")),
-        ack_timeout: AckTimeout::new(mine.ack_timeout).expect("5 bits"),
-        retry_count: mine.retry_count,
-        rnr_retry: mine.rnr_retry,
-        min_rnr_timer: RnrTimer::new(mine.min_rnr_timer).expect("5 bits"),
-        max_rd_atomic: mine.max_rd_atomic,
-        max_dest_rd_atomic: mine.max_dest_rd_atomic,
-        access: mine.access,
-        gap_reports: mine.gap_reports,
-        cap: mine.capacities,
-    };
+fn bring_up(world: &mut World, ends: [End; 2], side: usize, options: &Options, steps: usize) {
+    let (end, peer) = (ends[side], ends[1 - side]);
+    let path = path(world, end, peer, options);
     for attributes in options.transitions(side, path, peer.qpn).iter().take(steps) {
-        world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, attributes))?;
+        end.modify(world, attributes).expect("it comes up");
     }
-    Ok(())
 }
 
 fn path(world: &World, from: End, to: End, options: &Options) -> PathAttributes {
     PathAttributes {
         handle: World::path_to(to.node),
-        local: world.nodes[from.node].address,
-        remote: world.nodes[to.node].address,
+        local: world.hosts[from.node].address(),
+        remote: world.hosts[to.node].address(),
         max_rate: options.max_rate,
     }
 }

@@ -2,8 +2,7 @@
 //! true afterwards: exactly once, in order, intact, nothing else touched.
 
 use roce_transport::{
-    Completion, CompletionOperation, CompletionStatus, CqHandle, RecvWr, RemoteAddr, SendOperation,
-    SendWr, SgList, Sge, WrData,
+    Completion, CompletionOperation, CompletionStatus, CqHandle, SendOperation, SendWr, Sge,
 };
 
 use super::connection::{End, PD, RECV_CQ, SEND_CQ};
@@ -94,9 +93,9 @@ impl Exchange {
         let is_word = kind.is_atomic() || kind == Kind::AtomicWrite;
         let len = if is_word { 8 } else { len };
         let room = len * count;
-        let memory = &mut world.nodes[from.node].memory;
+        let memory = &mut world.hosts[from.node].memory;
         let local = memory.register_filled(PD, room, Rights::ALL, 1);
-        let memory = &mut world.nodes[to.node].memory;
+        let memory = &mut world.hosts[to.node].memory;
         let remote = memory.register_filled(PD, room, Rights::ALL, 101);
         let doomed = match kind {
             Kind::SendInvalidate => {
@@ -109,8 +108,8 @@ impl Exchange {
             memory.bytes_mut(remote)[..8].fill(0);
         }
         let before = [
-            world.nodes[from.node].memory.bytes(local).to_vec(),
-            world.nodes[to.node].memory.bytes(remote).to_vec(),
+            world.hosts[from.node].memory.bytes(local).to_vec(),
+            world.hosts[to.node].memory.bytes(remote).to_vec(),
         ];
         Self { from, to, kind, len, count, local, remote, doomed, tag, before }
     }
@@ -138,15 +137,9 @@ impl Exchange {
 
     /// Posts the receive for message `i`.
     pub(crate) fn post_receive(&self, world: &mut World, i: usize) {
-        let scatter = if self.kind.is_send() {
-            SgList::from(sge(self.remote, i * self.len, self.len))
-        } else {
-            SgList::default()
-        };
-        let work = RecvWr { wr_id: self.tag + i as u64, sg_list: scatter };
-        world.with(self.to.node, |node, now| {
-            node.endpoint.post_recv(now, self.to.qpn, work).expect("room in the receive queue");
-        });
+        let scatter = [sge(self.remote, i * self.len, self.len)];
+        let pieces = if self.kind.is_send() { &scatter[..] } else { &[] };
+        self.to.post_recv(world, self.tag + i as u64, pieces);
     }
 
     /// Posts all messages.
@@ -164,21 +157,17 @@ impl Exchange {
     /// The request for message `i`.
     pub(crate) fn send_work(&self, i: usize) -> SendWr {
         let offset = if self.kind.is_atomic() { 0 } else { i * self.len };
-        let remote = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.key };
-        let number = i as u64;
+        let remote = self.remote.remote(offset as u64);
+        let (number, immediate) = (i as u64, Some(self.immediate(i)));
         let operation = match self.kind {
-            Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
-            Kind::SendImmediate => {
-                SendOperation::Send { immediate: Some(self.immediate(i)), invalidate: None }
-            }
+            Kind::Send => SendOperation::send(),
+            Kind::SendImmediate => SendOperation::Send { immediate, invalidate: None },
             Kind::SendInvalidate => {
                 SendOperation::Send { immediate: None, invalidate: Some(self.doomed[i].key) }
             }
-            Kind::Write => SendOperation::Write { remote, immediate: None },
-            Kind::WriteImmediate => {
-                SendOperation::Write { remote, immediate: Some(self.immediate(i)) }
-            }
-            Kind::Read => SendOperation::Read { remote },
+            Kind::Write => SendOperation::write(remote),
+            Kind::WriteImmediate => SendOperation::Write { remote, immediate },
+            Kind::Read => SendOperation::read(remote),
             Kind::CompareSwap => {
                 SendOperation::CompareSwap { remote, compare: number, swap: number + 1 }
             }
@@ -186,11 +175,8 @@ impl Exchange {
             Kind::AtomicWrite => SendOperation::atomic_write(remote, Self::word(i)),
             Kind::Flush => SendOperation::flush(remote, self.len as u32),
         };
-        if self.kind.has_empty_response() {
-            return SendWr { wr_id: self.tag + number, ..work(operation) };
-        }
-        let gather = SgList::from(sge(self.local, i * self.len, self.len));
-        SendWr { wr_id: self.tag + number, data: WrData::Sges(gather), ..work(operation) }
+        let local = sge(self.local, i * self.len, self.len);
+        SendWr { wr_id: self.tag + number, ..work_of(self.kind, operation, local) }
     }
 
     /// What ATOMIC WRITE `i` stores.
@@ -215,7 +201,7 @@ impl Exchange {
         end: End,
         cq: CqHandle,
     ) -> impl Iterator<Item = &'a Completion> {
-        let all = world.nodes[end.node].completions.iter();
+        let all = world.hosts[end.node].completions.iter();
         all.filter(move |(of, it)| {
             *of == cq && it.qpn == end.qpn && it.wr_id >> 32 == self.tag >> 32
         })
@@ -279,9 +265,9 @@ impl Exchange {
 
     #[track_caller]
     fn check_memory(&self, world: &World) {
-        let requester = world.nodes[self.from.node].memory.bytes(self.local);
-        let responder = world.nodes[self.to.node].memory.bytes(self.remote);
-        let memory = &world.nodes[self.to.node].memory;
+        let requester = world.hosts[self.from.node].memory.bytes(self.local);
+        let responder = world.hosts[self.to.node].memory.bytes(self.remote);
+        let memory = &world.hosts[self.to.node].memory;
         let [local_before, remote_before] = &self.before;
         match self.kind {
             Kind::Read => {
@@ -322,7 +308,7 @@ impl Exchange {
             Kind::AtomicWrite | Kind::Flush => (0, 0),
             _ => (0, payload),
         };
-        let local = world.nodes[self.from.node].memory.written(self.local);
+        let local = world.hosts[self.from.node].memory.written(self.local);
         assert_eq!((local, memory.written(self.remote)), (here, there), "each byte written once");
         assert!(self.doomed.iter().all(|region| !memory.is_alive(*region)), "keys are shut");
     }
@@ -330,44 +316,37 @@ impl Exchange {
 
 /// A signalled request of `kind` for the front of `remote`, with this local piece.
 pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWr {
-    let key = remote.key;
-    let remote = RemoteAddr { addr: remote.addr, rkey: key };
-    let (send, write) = (
-        |immediate, invalidate| SendOperation::Send { immediate, invalidate },
-        |immediate| SendOperation::Write { remote, immediate },
-    );
+    let (key, remote) = (remote.key, remote.remote(0));
+    let immediate = Some([1, 2, 3, 4]);
     let operation = match kind {
-        Kind::Send => send(None, None),
-        Kind::SendImmediate => send(Some([1, 2, 3, 4]), None),
-        Kind::SendInvalidate => send(None, Some(key)),
-        Kind::Write => write(None),
-        Kind::WriteImmediate => write(Some([1, 2, 3, 4])),
-        Kind::Read => SendOperation::Read { remote },
+        Kind::Send => SendOperation::send(),
+        Kind::SendImmediate => SendOperation::Send { immediate, invalidate: None },
+        Kind::SendInvalidate => SendOperation::Send { immediate: None, invalidate: Some(key) },
+        Kind::Write => SendOperation::write(remote),
+        Kind::WriteImmediate => SendOperation::Write { remote, immediate },
+        Kind::Read => SendOperation::read(remote),
         Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
         Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
         Kind::AtomicWrite => SendOperation::atomic_write(remote, 1),
         Kind::Flush => SendOperation::flush(remote, local.len),
     };
+    work_of(kind, operation, local)
+}
+
+/// A signalled request with this local piece, if requests of `kind` have one.
+fn work_of(kind: Kind, operation: SendOperation, local: Sge) -> SendWr {
     if kind.has_empty_response() {
         return work(operation);
     }
-    SendWr { data: WrData::Sges(SgList::from(local)), ..work(operation) }
+    SendWr::new(0, operation, local).signaled()
 }
 
 /// A signalled work request without data.
 pub(crate) fn work(operation: SendOperation) -> SendWr {
-    SendWr {
-        wr_id: 0,
-        operation,
-        data: WrData::Sges(SgList::default()),
-        signaled: true,
-        solicited: false,
-        fence: false,
-        defer_ack: false,
-    }
+    SendWr::new(0, operation, []).signaled()
 }
 
-/// SgPart of a region as an entry of a scatter/gather list.
+/// Part of a region as an entry of a scatter/gather list.
 pub(crate) fn sge(region: Region, offset: usize, len: usize) -> Sge {
-    Sge { lkey: region.key, addr: region.addr + offset as u64, len: len as u32 }
+    region.piece(offset as u64, len as u32)
 }

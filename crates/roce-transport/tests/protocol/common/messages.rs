@@ -50,12 +50,12 @@ impl Messages {
         receives: usize,
     ) -> Self {
         let room = messages.len() * SLOT;
-        let memory = &mut world.nodes[from.node].memory;
+        let memory = &mut world.hosts[from.node].memory;
         let source = memory.register_filled(PD, room, Rights::ALL, 0);
         for (i, slot) in memory.bytes_mut(source).chunks_mut(SLOT).enumerate() {
             fill_synthetic(i as u64, 0, slot);
         }
-        let memory = &mut world.nodes[to.node].memory;
+        let memory = &mut world.hosts[to.node].memory;
         let targets = memory.register_filled(PD, room, Rights::ALL, 100);
         let receives_at = memory.register_filled(PD, receives * SLOT, Rights::ALL, 200);
         let messages = messages.to_vec();
@@ -159,7 +159,7 @@ impl Messages {
             && completion.immediate == immediate.then(|| (i as u32).to_be_bytes())
             && completion.solicited == solicited
             && completion.source_qpn == is_ud.then_some(self.from.qpn);
-        let receives = world.nodes[self.to.node].memory.bytes(self.receives);
+        let receives = world.hosts[self.to.node].memory.bytes(self.receives);
         let slot = &receives[completion.wr_id as usize * SLOT..][..SLOT];
         let is_placed = !kind.is_send() || slot[header..header + len] == *self.bytes(world, i);
         if is_so && is_placed && is_ud {
@@ -177,7 +177,7 @@ impl Messages {
             return;
         }
         let data = self.bytes(world, i);
-        let target = &world.nodes[self.to.node].memory.bytes(self.targets)[i * SLOT..][..SLOT];
+        let target = &world.hosts[self.to.node].memory.bytes(self.targets)[i * SLOT..][..SLOT];
         let untouched = (i * SLOT..).map(|at| (at as u8).wrapping_mul(7).wrapping_add(100));
         for (at, (byte, untouched)) in target.iter().zip(untouched).enumerate() {
             match data.get(at) {
@@ -188,7 +188,7 @@ impl Messages {
     }
 
     fn bytes<'a>(&self, world: &'a World, i: usize) -> &'a [u8] {
-        &world.nodes[self.from.node].memory.bytes(self.source)[i * SLOT..][..self.messages[i].len]
+        &world.hosts[self.from.node].memory.bytes(self.source)[i * SLOT..][..self.messages[i].len]
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn assert_grh(
     use std::net::IpAddr;
     let packet = opcode.headers_len() + len + Pad::for_payload(len).bytes() + ICRC_LEN;
     let udp_len = (8 + packet) as u16;
-    let address = |end: End| world.nodes[end.node].address;
+    let address = |end: End| world.hosts[end.node].address();
     match (address(from), address(to)) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             assert_eq!(grh[..20], [0; 20]);
