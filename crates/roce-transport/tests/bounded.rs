@@ -179,7 +179,7 @@ fn cnps_after_the_first_take_nothing() {
 
 fn flood(world: &mut World, target: End) -> Vec<Vec<u8>> {
     let region = world.hosts[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
-    let whole = Reth { address: region.address, key: region.key, len: 1 << 31 };
+    let whole = Reth { addr: region.addr, rkey: region.key, len: 1 << 31 };
     let mut packets = vec![];
     let expected = Psn::new(FIRST_PSN).unwrap();
     // READs of everything there is, one after the other and all over again.

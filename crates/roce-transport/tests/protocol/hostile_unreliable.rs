@@ -212,9 +212,8 @@ fn uc_messages_that_their_headers_or_receives_do_not_allow_are_dropped_alone() {
         psn = psn.advanced_by(1);
         world.forge(0, 1, &forge::packet(&headers, &vec![3; len]));
     };
-    let reth = |region: roce_simnet::Region, len| {
-        Some(Reth { address: region.address, key: region.key, len })
-    };
+    let reth =
+        |region: roce_simnet::Region, len| Some(Reth { addr: region.addr, rkey: region.key, len });
     let written = world.hosts[1].memory.bytes_written();
     for (code, reth, len) in [
         (opcode::UC_WRITE_ONLY, reth(region, 9), 8),

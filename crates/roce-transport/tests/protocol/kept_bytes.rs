@@ -29,8 +29,8 @@ impl Victim {
     /// Request number `ahead` of the peer: a WRITE of a packet.
     fn request(&self, ahead: u32) -> Vec<u8> {
         let psn = OPTIONS.first_psn[0].advanced_by(ahead);
-        let address = self.target.address + u64::from(ahead) * MTU as u64;
-        let reth = Reth { address, key: self.target.key, len: MTU as u32 };
+        let address = self.target.addr + u64::from(ahead) * MTU as u64;
+        let reth = Reth { addr: address, rkey: self.target.key, len: MTU as u32 };
         forge::write_only(self.ends[1].qpn, psn, reth, &[ahead as u8; MTU])
     }
 

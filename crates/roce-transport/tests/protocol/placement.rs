@@ -114,7 +114,7 @@ fn an_atomic_write_of_another_length_or_alignment_is_an_invalid_request_and_stor
     for (offset, len, payload) in cases {
         let (mut world, ends, target) = world_with(Rights::ALL, AccessFlags::ALL);
         let before = world.hosts[1].memory.bytes(target).to_vec();
-        let reth = Reth { address: target.address + offset, key: target.key, len };
+        let reth = Reth { addr: target.addr + offset, rkey: target.key, len };
         let (qpn, code) = (ends[1].qpn, opcode::RC_ATOMIC_WRITE);
         let packet = forge::with_reth(code, qpn, first_psn(), reth, &vec![7; payload]);
         let refusal = answers(&mut world, &packet)[0].headers();

@@ -54,7 +54,7 @@ fn refused(
     ends[1].post_recv(world, 88, &[]);
     ends[0].post_send(world, SendWr { wr_id: 5, ..bad });
     let local = world.hosts[0].memory.register_filled(PD, 8, Rights::ALL, 0);
-    let behind = RemoteAddr { addr: target.address, rkey: target.key };
+    let behind = RemoteAddr { addr: target.addr, rkey: target.key };
     ends[0].post_send(world, SendWr { wr_id: 6, ..request(Kind::Write, behind, local, 8) });
     world.settle();
     let outcomes = [(5, status), (6, CompletionStatus::WorkRequestFlushed)];
@@ -159,7 +159,7 @@ fn a_region_that_is_no_longer_registered_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.hosts[1].memory.deregister(target);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -176,7 +176,7 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
         let target = world.hosts[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
         let local = world.hosts[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
     }
@@ -228,7 +228,7 @@ fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
     for kind in [Kind::Send, Kind::Write] {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.keep_timeline(true);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         let stranger = Region { key: local.key ^ 1, ..local };
         ends[0].post_send(&mut world, request(kind, remote, stranger, 100));
         world.settle();
@@ -246,7 +246,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         world.keep_timeline(true);
         let rights = all_but(AccessFlags::LOCAL_WRITE);
         let local = world.hosts[0].memory.register_filled(PD, 4096, rights, 60);
-        let remote = RemoteAddr { addr: target.address, rkey: target.key };
+        let remote = RemoteAddr { addr: target.addr, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);

@@ -68,7 +68,7 @@ fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
     world.keep_timeline(true);
     let ends = connect(&mut world, [0, 1], DEFAULT); // four at a time
     let region = world.hosts[1].memory.register_filled(PD, 100, Rights::ALL, 5);
-    let reth = Reth { address: region.address, key: region.key, len: 100 };
+    let reth = Reth { addr: region.addr, rkey: region.key, len: 100 };
     let first = Psn::new(FIRST_PSN).unwrap();
     let requests: Vec<_> =
         (0..6).map(|i| forge::read_request(ends[1].qpn, first.advanced_by(i), reth)).collect();

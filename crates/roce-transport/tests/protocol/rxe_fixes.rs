@@ -34,7 +34,7 @@ fn an_address_and_a_length_whose_sum_exceeds_64_bits_are_refused() {
             world.keep_timeline(true);
             let ends = connect(&mut world, [0, 1], DEFAULT);
             let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
-            let reth = Reth { address: u64::MAX - below + 1, key: region.key, len };
+            let reth = Reth { addr: u64::MAX - below + 1, rkey: region.key, len };
             world.forge(0, 1, &forge::read_request(ends[1].qpn, first_psn(), reth));
             let answer = world.sent(1)[0].headers().aeth.unwrap().syndrome;
             assert_eq!(answer, Syndrome::Nak(NakCode::RemoteAccess), "{len} at -{below}");
@@ -84,7 +84,7 @@ fn an_opcode_means_nothing_until_the_icrc_is_right() {
     let ends = connect(&mut world, [0, 1], DEFAULT);
     let region = world.hosts[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     let before = world.hosts[1].memory.bytes(region).to_vec();
-    let reth = Reth { address: region.address, key: region.key, len: 32 };
+    let reth = Reth { addr: region.addr, rkey: region.key, len: 32 };
     let write = forge::with_reth(opcode::RC_WRITE_ONLY, ends[1].qpn, first_psn(), reth, &[7; 32]);
     let whole = seal_one(&world.outer(0, 1), 1, &write);
     let at = whole.len() - 4 - write.len();
