@@ -111,9 +111,10 @@ impl CompletionQueue {
         self.inner.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the number of completions that the queue holds.
+    /// Returns the number of completions that the queue holds; in a child process after `fork` none.
     pub fn held(&self) -> usize {
-        self.inner.entries().list.len()
+        // A thread that the child does not have may hold the lock.
+        if self.driver.check_alive().is_ok() { self.inner.entries().list.len() } else { 0 }
     }
 
     /// Changes the number of completions that fit; as `ibv_resize_cq`.

@@ -2,9 +2,11 @@
  * exit must not need what the thread holds. */
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,43 +91,91 @@ void exit_without_allocator(void)
 	exit(0);
 }
 
-static int told_at_exit;
+/* A process that ends with its last thread. */
+struct ending {
+	struct endpoint endpoint;
+	struct connection connection;
+	int told;
+};
 
-static void tell(void)
+static struct ending ending;
+
+static void tell(const char *what)
 {
-	CHECK_EQ(write(told_at_exit, "x", 1), 1);
+	CHECK_EQ(write(ending.told, what, 1), 1);
 }
 
-static void *transfer_in_thread(void *endpoint)
+/* Runs as in a thread of the program: the device works, and signals come. */
+static void use_the_device_at_exit(void)
 {
-	struct connection connection = connect_to_self(endpoint, 16);
-	transfer(endpoint, &connection, 3000, 1);
+	sigset_t blocked;
+	CHECK_EQ(pthread_sigmask(SIG_SETMASK, NULL, &blocked), 0);
+	CHECK(!sigismember(&blocked, SIGUSR1));
+	transfer(&ending.endpoint, &ending.connection, 3000, 2);
+	tell("x");
+}
+
+/* Runs in the main thread, behind the library's function for its end. */
+static void end_slowly(void *unused)
+{
+	(void)unused;
+	usleep(100000);
+	tell("d");
+}
+
+static void *transfer_in_thread(void *unused)
+{
+	transfer(&ending.endpoint, &ending.connection, 3000, 1);
 	/* The main thread has ended for long. */
-	usleep(50000);
-	return NULL;
+	usleep(200000);
+	tell("t");
+	return unused;
+}
+
+static _Noreturn void end_thread_by_thread(int told)
+{
+	struct rlimit none = {0, 0};
+	pthread_key_t key;
+	pthread_t thread;
+	limit_time(20);
+	ending.told = told;
+	CHECK_EQ(atexit(use_the_device_at_exit), 0);
+	CHECK_EQ(pthread_key_create(&key, end_slowly), 0);
+	CHECK_EQ(pthread_setspecific(key, &ending), 0);
+	open_endpoint(&ending.endpoint, 1 << 16, 64);
+	ending.connection = connect_to_self(&ending.endpoint, 16);
+	CHECK_EQ(pthread_create(&thread, NULL, transfer_in_thread, NULL), 0);
+	CHECK_EQ(pthread_detach(thread), 0);
+	/* Nothing that ends the process may need one more descriptor. */
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	pthread_exit(NULL);
+}
+
+static void *fork_one_that_ends_so(void *unused)
+{
+	int told[2];
+	char bytes[4];
+	CHECK_EQ(pipe(told), 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		end_thread_by_thread(told[1]);
+	expect_success_of(child);
+	CHECK_EQ(close(told[1]), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(read(told[0], bytes + i, 1), 1);
+	CHECK_EQ(read(told[0], bytes + 3, 1), 0);
+	CHECK(!memcmp(bytes, "dtx", 3));
+	CHECK_EQ(close(told[0]), 0);
+	return unused;
 }
 
 /* A process ends with its last thread, whatever threads the library has, and as by exit. */
 void exit_with_the_last_thread(void)
 {
-	int told[2];
-	CHECK_EQ(pipe(told), 0);
-	pid_t child = fork();
-	CHECK(child >= 0);
-	if (child == 0) {
-		static struct endpoint endpoint;
-		limit_time(20);
-		told_at_exit = told[1];
-		CHECK_EQ(atexit(tell), 0);
-		open_endpoint(&endpoint, 1 << 16, 64);
-		pthread_t thread;
-		CHECK_EQ(pthread_create(&thread, NULL, transfer_in_thread, &endpoint), 0);
-		CHECK_EQ(pthread_detach(thread), 0);
-		pthread_exit(NULL);
-	}
-	expect_success_of(child);
-	char byte;
-	CHECK_EQ(close(told[1]), 0);
-	CHECK_EQ(read(told[0], &byte, 1), 1);
-	CHECK_EQ(close(told[0]), 0);
+	pthread_t thread;
+	fork_one_that_ends_so(NULL);
+	/* The thread that forks is the child's main thread. */
+	CHECK_EQ(pthread_create(&thread, NULL, fork_one_that_ends_so, NULL), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }

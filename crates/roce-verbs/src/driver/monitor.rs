@@ -417,7 +417,7 @@ impl Worker {
         let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
         let timers = [refresh, self.resolver.poll_timeout(), expiry, self.awaited_port.next_look()];
         let at = timers.into_iter().flatten().min();
-        let look = last_thread::has_main_ended().then_some(last_thread::LOOK_INTERVAL);
+        let look = last_thread::is_main_ending().then_some(last_thread::LOOK_INTERVAL);
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
         let limit = limit.into_iter().chain(look).min();
         sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit).map(drop)

@@ -13,6 +13,7 @@ use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 use crate::events::EventQueue;
+use crate::fork;
 use crate::shard_set::QueueShards;
 use crate::work_slots::WorkSlots;
 
@@ -46,6 +47,8 @@ pub(crate) struct QueueState {
     pub(crate) events: Arc<EventQueue>,
     /// Whose work queues have the places of its completions' requests.
     pub(crate) slots: Arc<WorkSlots>,
+    /// The process that has made the queue.
+    generation: fork::Generation,
     pub(crate) this: Weak<QueueState>,
 }
 
@@ -117,6 +120,7 @@ impl QueueState {
             channel,
             events,
             slots,
+            generation: fork::Generation::current(),
             this: Weak::clone(this),
         }
     }
@@ -371,9 +375,16 @@ impl QueueState {
         }
     }
 
+    /// Returns true in a child after `fork` of the process that made the queue: a thread that the child does not have
+    /// may hold the lock.
+    #[inline]
+    fn is_inherited(&self) -> bool {
+        !self.generation.is_current()
+    }
+
     #[inline]
     pub(crate) fn pop(&self) -> Option<Completion> {
-        if self.waiting.load(Ordering::Acquire) == 0 {
+        if self.waiting.load(Ordering::Acquire) == 0 || self.is_inherited() {
             return None;
         }
         let mut entries = self.entries();
@@ -387,7 +398,7 @@ impl QueueState {
     /// Passes at most `max` completions to `each`, oldest first, and returns how many.
     #[inline]
     pub(crate) fn take(&self, max: usize, each: &mut impl FnMut(Completion)) -> usize {
-        if self.waiting.load(Ordering::Acquire) == 0 {
+        if self.waiting.load(Ordering::Acquire) == 0 || self.is_inherited() {
             return 0;
         }
         let mut entries = self.entries();
