@@ -25,21 +25,25 @@ pub(crate) fn all_but_faults() -> SigSet {
 /// passes through: it costs two system calls.
 #[derive(Debug)]
 pub(crate) struct SignalsBlocked {
-    /// The thread's mask of before. `None` if the kernel has refused the call.
-    before: Option<SigSet>,
+    /// Those that the thread had not blocked before.
+    ours: SigSet,
 }
 
 impl SignalsBlocked {
     pub(crate) fn new() -> Self {
-        Self { before: all_but_faults().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok() }
+        let mut ours = all_but_faults();
+        match ours.thread_swap_mask(SigmaskHow::SIG_BLOCK) {
+            Ok(before) => before.iter().for_each(|signal| ours.remove(signal)),
+            Err(_) => ours.clear(),
+        }
+        Self { ours }
     }
 }
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            let _restored = before.thread_set_mask();
-        }
+        // Not the mask of before: the section may have unblocked the signals of faults.
+        let _unblocked = self.ours.thread_unblock();
     }
 }
 
@@ -48,16 +52,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_wait_for_the_end_of_the_section_and_those_of_faults_do_not() {
+    fn signals_wait_for_the_end_of_the_section_and_those_of_faults_stay_as_the_section_leaves_them()
+    {
         let is_blocked = |signal| SigSet::thread_get_mask().unwrap().contains(signal);
         let mut own = SigSet::empty();
         own.add(Signal::SIGUSR2);
+        own.add(Signal::SIGSEGV);
         own.thread_block().unwrap();
         let section = SignalsBlocked::new();
         assert!(is_blocked(Signal::SIGALRM) && is_blocked(Signal::SIGTERM));
-        assert!(!is_blocked(Signal::SIGSEGV) && !is_blocked(Signal::SIGBUS));
+        assert!(!is_blocked(Signal::SIGBUS));
+        // As the first verb of a thread does.
+        let mut fault = SigSet::empty();
+        fault.add(Signal::SIGSEGV);
+        fault.thread_unblock().unwrap();
         drop(section);
         assert!(!is_blocked(Signal::SIGALRM) && !is_blocked(Signal::SIGTERM));
-        assert!(is_blocked(Signal::SIGUSR2));
+        assert!(is_blocked(Signal::SIGUSR2) && !is_blocked(Signal::SIGSEGV));
     }
 }
