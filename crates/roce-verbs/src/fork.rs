@@ -66,6 +66,30 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     }
 }
 
+/// Returns what `work` returns in a child after `fork`; `None` if the child does not end in ten seconds.
+#[cfg(test)]
+pub(crate) fn in_child(work: impl FnOnce() -> bool) -> Option<bool> {
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    // SAFETY: the child runs `work`, of tests that need no lock but those that they are about, and ends.
+    let child = match unsafe { fork() }.unwrap() {
+        // SAFETY: ends the process without running the handlers of the test program.
+        ForkResult::Child => unsafe { libc::_exit(i32::from(work())) },
+        ForkResult::Parent { child } => child,
+    };
+    for _ in 0..10_000 {
+        if let WaitStatus::Exited(_, code) = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
+            return Some(code == 1);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    kill(child, Signal::SIGKILL).unwrap();
+    waitpid(child, None).unwrap();
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

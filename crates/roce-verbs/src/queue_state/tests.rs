@@ -10,6 +10,7 @@ use roce_transport::{
 
 use super::*;
 use crate::events::EventQueue;
+use crate::fork;
 
 fn queue(handle: u32) -> QueueState {
     queue_on(handle, None)
@@ -249,4 +250,15 @@ fn a_caller_whose_reports_come_while_it_is_in_wait_does_not_rely_on_the_thread()
     assert!(queue.pop().is_some());
     queue.arm(armed::NEXT, micros(5_001));
     assert!(queue.relies_on_thread(micros(5_001)));
+}
+
+#[test]
+fn a_child_after_fork_takes_no_completion_and_does_not_wait_for_a_thread_that_it_lacks() {
+    let queue = queue(1);
+    assert_eq!(queue.push(completion(7), micros(1)), Pushed::Queued);
+    let held = queue.entries();
+    let is_empty = || queue.pop().is_none() && queue.take(4, &mut |_| ()) == 0;
+    assert_eq!(fork::in_child(is_empty), Some(true));
+    drop(held);
+    assert_eq!(queue.pop().map(|it| it.wr_id), Some(7));
 }
