@@ -133,7 +133,8 @@ fn is_alone() -> bool {
         let program = fs::read_link(format!("/proc/self/task/{}/exe", process::id()));
         program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    tasks.nlink() <= FOLDER_LINKS + 1 + background_thread::count() as u64 && has_ended()
+    // Equal, since a kernel that counts otherwise must not end a process that goes on.
+    tasks.nlink() == FOLDER_LINKS + 1 + background_thread::count() as u64 && has_ended()
 }
 
 /// Links of a folder without others in it.
