@@ -32,6 +32,7 @@ const ALONE: &[&str] = &[
     "tests/posting::",
     "tests/python_module::",
     "tests/ring_killed::",
+    "tests/refused_packets::",
     "tests/soak::",
     "tests/stopped::",
     "tests/switch::",
