@@ -79,7 +79,6 @@ mod polled;
 mod polling;
 mod posting;
 mod shard;
-mod shard_number;
 mod shards;
 mod sleep;
 mod thread;

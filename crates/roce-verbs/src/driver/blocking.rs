@@ -31,7 +31,7 @@ impl Shard {
     /// of them for the second time, and then on all.
     #[cold]
     fn block_polling_thread(self: &Arc<Self>) {
-        if polled::note(self.polled_as) {
+        if polled::note(Arc::as_ptr(self)) {
             return;
         }
         let shards = polled::take();

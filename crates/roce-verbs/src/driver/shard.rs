@@ -15,7 +15,6 @@ use super::caller_run;
 use super::common::Common;
 use super::driven_engine::{DrivenEngine, EngineGuard};
 use super::held_posts::HeldPosts;
-use super::shard_number::{self, ShardNumber};
 use super::sleep::ThreadSleep;
 use crate::engine::{self, Engine};
 use crate::error::Error;
@@ -30,8 +29,6 @@ pub(crate) struct Shard {
     /// Its number among the shards of the device.
     pub(super) number: usize,
     pub(super) common: Arc<Common>,
-    /// Its number for threads that poll.
-    pub(super) polled_as: ShardNumber,
     /// As in `common`.
     pub(super) generation: fork::Generation,
     /// Duplicates of the devices' descriptors, to wait for frames without the lock.
@@ -72,7 +69,6 @@ impl Shard {
         Ok(Self {
             engine: DrivenEngine::new(engine, common.epoch)?,
             number,
-            polled_as: shard_number::next(),
             generation: common.generation,
             common: Arc::clone(common),
             device_fds,
