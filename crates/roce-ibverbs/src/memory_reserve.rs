@@ -3,11 +3,10 @@
 //! Rust's collections end the process where an allocation fails. A library must not: a program may
 //! handle ENOMEM. Large memory, which is what runs out, is reserved fallibly where it is needed: by the
 //! queues of requests and completions. There remain the many small pieces that objects and their tables
-//! consist of, in the standard library and in others, too. These come from a [reserve](Reserve) once the system has none.
-//! A call that creates an object asks
-//! [`check`] before: after an allocation has failed it fails with ENOMEM until the system has memory
-//! again. So the reserve serves what was begun, and threads that handle packets meanwhile. What these allocate
-//! is bounded by other means.
+//! consist of, in the standard library and in others, too. These come from a [reserve](Reserve) once the
+//! system has none. A call that creates an object asks [`check`] before: after an allocation has failed it fails
+//! with ENOMEM until the system has memory again. So the reserve serves what was begun, and threads that handle
+//! packets meanwhile. What these allocate is bounded by other means.
 
 mod reserve;
 

@@ -325,6 +325,7 @@ pub fn fill_synthetic(seed: u64, at: u64, into: &mut [u8]) {
 
 /// Guard bytes on either side of a stored region.
 const GUARD_LEN: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,7 +59,7 @@ fn get_mdbook(log: &Log) -> Result<PathBuf> {
     let ours = folder.join("bin/mdbook");
     if !works(&ours) {
         println!("   installing: mdbook");
-        // Optimised it takes three times as long to build, and the book a second less.
+        // Optimised it takes 96 s of a processor to build, so 43 s; the book takes 0.2 s.
         let arguments =
             ["install", "mdbook", "--no-default-features", "--locked", "--debug", "--root"];
         log.run(workspace::cargo().args(arguments).arg(&folder))
