@@ -16,6 +16,7 @@ use clap::Args;
 
 use crate::Result;
 use crate::stages::{Beside, Stage, StageResult, Stages};
+use schedule::Company;
 use selection::{full_names, has_tier, list, named};
 use stage_list::{GUEST, PROGRAMS, QUICK, QUICK_ALONE, guest, stage, with_network};
 
@@ -65,16 +66,15 @@ fn run_named(name: &str) -> Result<()> {
         };
         Ok(StageResult::Passed(found))
     });
-    let everything = [Beside::Others, Beside::Nothing];
     let tests = &tests;
     if has_tier(tests, 0) {
-        stages.run("tier 0", |log| tier::run(tests, 0, &everything, log));
+        stages.run("tier 0", |log| tier::run(tests, 0, Company::EVERY, log));
     }
     if has_tier(tests, 1) {
-        stages.run("tier 1", |log| with_network(|| tier::run(tests, 1, &everything, log)));
+        stages.run("tier 1", |log| with_network(|| tier::run(tests, 1, Company::EVERY, log)));
     }
     if has_tier(tests, 2) {
-        let run_tests = |log: &_| tier::run(tests, 2, &everything, log);
+        let run_tests = |log: &_| tier::run(tests, 2, Company::EVERY, log);
         let guest = stage(GUEST, &[], Beside::Nothing, guest);
         stages.run_all(vec![guest, stage("tier 2", &[GUEST], Beside::Nothing, run_tests)], 1);
     }

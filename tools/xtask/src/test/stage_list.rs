@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use roce_guest::{Architecture, Image};
 
+use super::schedule::Company;
 use super::selection::{self, Listed};
 use super::{example_programs, examples, no_std, tier};
 use crate::stages::{Beside, Log, Stage, StageResult};
@@ -31,6 +32,7 @@ const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 /// Returns all stages in their order. `tests` takes the tests of the workspace when they are built.
 pub(crate) fn all(tests: &OnceLock<Vec<Listed>>) -> Vec<Stage<'_>> {
     use Beside::{Nothing, Others};
+    use Company::{Alone, Any, Quiet};
     let built = || tests.get().map_or(&[][..], Vec::as_slice);
     vec![
         stage("format", &[], Nothing, format),
@@ -38,17 +40,17 @@ pub(crate) fn all(tests: &OnceLock<Vec<Listed>>) -> Vec<Stage<'_>> {
         stage("layers", &[], Nothing, |_| layers::check().map(StageResult::Passed)),
         stage("rules", &[], Nothing, |_| rules::check().map(StageResult::Passed)),
         stage(PROGRAMS, &[], Nothing, |log| programs(tests, log)),
-        stage("tier 0", &[PROGRAMS], Nothing, move |log| tier::run(built(), 0, &[Nothing], log)),
+        stage("tier 0", &[PROGRAMS], Nothing, move |log| tier::run(built(), 0, &[Alone], log)),
         stage(QUICK_ALONE, &[PROGRAMS], Nothing, move |log| {
-            with_network(|| tier::run(&selection::quick(built()), 1, &[Others], log))
+            with_network(|| tier::run(&selection::quick(built()), 1, &[Any], log))
         }),
         // From here on two things run at a time. Most tests of tier 1 wait for timers, and guests need one processor.
         stage("tier 1", &[PROGRAMS], Others, move |log| {
-            with_network(|| tier::run(built(), 1, &[Others], log))
+            with_network(|| tier::run(built(), 1, &[Any], log))
         }),
         stage(GUEST, &[], Others, guest),
         stage("tier 2", &[PROGRAMS, GUEST], Others, move |log| {
-            tier::run(built(), 2, &[Others, Nothing], log)
+            tier::run(built(), 2, Company::EVERY, log)
         }),
         stage("tier 2 interop", &[GUEST], Others, interop::stage),
         stage("tier 2 sequences", &[GUEST], Others, interop::sequences_stage),
@@ -66,7 +68,7 @@ pub(crate) fn all(tests: &OnceLock<Vec<Listed>>) -> Vec<Stage<'_>> {
         stage("book", &[], Others, book::stage),
         stage("fuzz", &[], Others, |log| fuzz::stage(log, FUZZING_TIME)),
         stage("tier 1 clock", &[PROGRAMS], Nothing, move |log| {
-            with_network(|| tier::run(built(), 1, &[Nothing], log))
+            with_network(|| tier::run(built(), 1, &[Quiet, Alone], log))
         }),
     ]
 }

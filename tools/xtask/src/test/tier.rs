@@ -1,17 +1,22 @@
 //! The tests of a tier as a stage.
 
 use super::process::{Ended, Job};
-use super::schedule;
+use super::schedule::{self, Company};
 use super::selection::{Listed, with_tier};
-use crate::stages::{Beside, Log, StageResult, last_lines};
+use crate::stages::{Log, StageResult, last_lines};
 use crate::{Result, stacks, workspace};
 
-/// Runs those of the tests that are of a tier and may have this beside them, group after group: those of tier 0
+/// Runs those of the tests that are of a tier and of these companies, one company after the other: those of tier 0
 /// with the others of their program, each of another in a process of its own.
 ///
 /// # Errors
 /// When one failed, or there is none.
-pub(crate) fn run(all: &[Listed], tier: u32, company: &[Beside], log: &Log) -> Result<StageResult> {
+pub(crate) fn run(
+    all: &[Listed],
+    tier: u32,
+    companies: &[Company],
+    log: &Log,
+) -> Result<StageResult> {
     if tier > 0 {
         // Once, and not by each test that needs it.
         log.run(&mut workspace::build_for_tests())?;
@@ -19,10 +24,10 @@ pub(crate) fn run(all: &[Listed], tier: u32, company: &[Beside], log: &Log) -> R
     let mut outcome = Outcome::default();
     let folder = log.path().with_extension("running");
     std::fs::create_dir_all(&folder)?;
-    for beside in company {
+    for company in companies {
         let mut jobs = jobs(all, tier);
-        jobs.retain(|job| schedule::beside(job) == *beside);
-        schedule::run_all(jobs, *beside, &folder, |ended| outcome.add(ended, log));
+        jobs.retain(|job| schedule::company(job) == *company);
+        schedule::run_all(jobs, *company, &folder, |ended| outcome.add(ended, log));
     }
     outcome.conclude()
 }
