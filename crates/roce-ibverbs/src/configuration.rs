@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, Generation, environment};
 
 use crate::device_list::ListedDevice;
+use crate::message;
 
-/// Returns the configuration of a device: back end, capture, faults, congestion
-/// control, link rate, shards, times of connection management, published counters and connections as the
-/// environment says.
+/// Returns the configuration of a device: back end, capture, faults, congestion control, link rate, shards and times
+/// of connection management as the environment says, published counters and connections as the plan of the run
+/// does.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
 pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
+    let plan = environment::run_plan().unwrap_or_else(|why| {
+        message::say_once(&format_args!("{why}; devices open without it"));
+        None
+    });
     let faults = match environment::faults()? {
         Some(text) => {
             let faults: FaultConfig =
                 text.parse().map_err(|error| format!("{}: {error}", environment::FAULTS))?;
-            let log = environment::var_os(environment::FAULT_LOG).map(PathBuf::from);
-            Some(FaultConfig { log, ..faults })
+            Some(FaultConfig { log: plan.and_then(|plan| plan.fault_log.clone()), ..faults })
         }
         None => None,
     };
@@ -37,8 +41,6 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     };
     let shards = environment::shards()?;
     let capture = environment::var_os(environment::PCAP).map(PathBuf::from);
-    let counter_file = environment::counter_file(device.name());
-    let connection_file = environment::connection_file(device.name());
     Ok(DeviceConfig {
         backend: environment::backend()?,
         other_identifications: environment::other_identifications(),
@@ -48,12 +50,12 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         faults,
         faults_of_process: true,
         peers: environment::peers()?,
-        capture_at_receiver: environment::is_on(environment::PCAP_AT_RECEIVER),
-        counters_each_round: environment::is_on(environment::COUNTERS_EACH_ROUND),
+        capture_at_receiver: plan.is_some_and(|plan| plan.capture_at_receiver),
+        counters_each_round: plan.is_some_and(|plan| plan.counters_each_round),
         congestion,
         connection_timing: environment::connection_timing()?,
-        counter_file,
-        connection_file,
+        counter_file: plan.map(|plan| plan.counter_file(device.name())),
+        connection_file: plan.map(|plan| plan.connection_file(device.name())),
         link_rate,
         shards,
         queue_rule: environment::queue_rule()?,

@@ -1,15 +1,15 @@
 //! A library for `LD_PRELOAD` that shows programs the files of emulated RDMA devices.
 //!
 //! It interposes the calls of the C library that take a path. A path below
-//! `/sys/class/infiniband*` or `/dev/infiniband` is replaced by the same path below the folder that
-//! the environment variable `ROCE_VIEW` names; `roce run` creates that folder. All other paths, and
-//! all paths without that variable, are passed on as they are.
+//! `/sys/class/infiniband*` or `/dev/infiniband` is replaced by the same path below the folder `view` of the
+//! folder that the environment variable `ROCE_RUN` names, if that one has a file `view-by-preload`: `roce run`
+//! creates them. All other paths, and all paths without that file, are passed on as they are.
 //!
 //! It also interposes the calls that choose actions of signals (see `calls/signal.rs`), and those
 //! by which librdmacm speaks with its device (see `calls/channel.rs`).
 //!
 //! The library is loaded into every process that `roce run` starts. So it has one constructor,
-//! which looks up two functions and keeps the view's folder, and no state but that, the addresses of functions, of
+//! which looks up two functions and finds the view's folder, and no state but that, the addresses of functions, of
 //! a hook, and a mark for each descriptor number; and it allocates nothing. A path outside the view costs a comparison
 //! of its first bytes, a `write` to any file one load. The calls set `errno` as the real functions
 //! do.

@@ -66,33 +66,40 @@ unsafe fn may_be_in_view(path: *const c_char) -> bool {
     !outside && (has(c"infiniband") || has(c"rdma_cm"))
 }
 
-/// The folder of the view as the environment named it when this library was loaded, and its length.
-static KEPT: OnceLock<([u8; MAX_LEN], usize)> = OnceLock::new();
+/// The folder of the view, and its length: what it was when this library was loaded.
+static ROOT: OnceLock<([u8; MAX_LEN], usize)> = OnceLock::new();
 
-/// Keeps the folder of the view, whatever the program does with its environment afterwards. Meant for the
+/// Finds the folder of the view, whatever the program does with its environment afterwards. Meant for the
 /// constructor, before any thread exists.
-pub(crate) fn keep_root() {
-    let Some(root) = root_now() else { return };
-    let mut kept = [0; MAX_LEN];
-    if let Some(len) = path::append(&mut kept, 0, root) {
-        let _once = KEPT.set((kept, len));
+pub(crate) fn find_root() {
+    // SAFETY: no thread changes the environment meanwhile, since there is none.
+    let value = unsafe { libc::getenv(c"ROCE_RUN".as_ptr()) };
+    if value.is_null() {
+        return;
     }
-}
-
-/// Returns the folder of the view, as it was kept or as the environment names it.
-pub(crate) fn root() -> Option<&'static [u8]> {
-    match KEPT.get() {
-        Some((kept, len)) => kept.get(..*len),
-        None => root_now(),
-    }
-}
-
-fn root_now() -> Option<&'static [u8]> {
-    // SAFETY: as for every `getenv`, the program does not change the environment meanwhile.
-    let value = unsafe { libc::getenv(c"ROCE_VIEW".as_ptr()) };
     // SAFETY: values of the environment end with a zero.
-    let value = (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })?.to_bytes();
-    value.starts_with(b"/").then_some(value)
+    let folder = unsafe { CStr::from_ptr(value) }.to_bytes();
+    let path = |name: &[u8]| {
+        let mut path = [0; MAX_LEN];
+        let len = path::append(&mut path, 0, folder)?;
+        // The last byte stays zero.
+        let len = path::append(path.get_mut(..MAX_LEN - 1)?, len, name)?;
+        Some((path, len))
+    };
+    let (Some((mark, _)), Some(view)) = (path(b"/view-by-preload"), path(b"/view")) else { return };
+    let errno = errno();
+    // SAFETY: the path ends with a zero. The system call is made directly because `access` is interposed.
+    let found = unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, mark.as_ptr(), 0) };
+    set_errno(errno);
+    if folder.starts_with(b"/") && found == 0 {
+        let _once = ROOT.set(view);
+    }
+}
+
+/// Returns the folder of the view, if the program sees one by this library.
+pub(crate) fn root() -> Option<&'static [u8]> {
+    let (path, len) = ROOT.get()?;
+    path.get(..*len)
 }
 
 /// Writes the path of an open folder. Returns its length.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use roce_io::OtherIdentifications;
@@ -15,19 +15,22 @@ use roce_io::OtherIdentifications;
 use crate::backend::Backend;
 use crate::connection_timing::Timing;
 use crate::device_config::{PeersInRun, QueueRule};
+use crate::run_plan::RunPlan;
 use crate::shard_set::MAX_SHARDS;
 
 /// The variables of this library when it was loaded.
 static KEPT: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
 
-/// Keeps the variables of this library, all of which begin with `ROCE_`, as they are now, whatever the program does
-/// with its environment afterwards. One that is not set now may be set later. Meant for the constructor of a shared
+/// Keeps the variables of this library, all of which begin with `ROCE_`, and the [plan](run_plan) as they are now,
+/// whatever the program does with its environment afterwards. One that is not set now may be set later. Meant for the constructor of a shared
 /// library, before any thread exists; later calls do nothing.
 pub fn keep() {
     KEPT.get_or_init(|| {
         let is_ours = |(name, _): &(OsString, _)| name.as_encoded_bytes().starts_with(b"ROCE_");
         env::vars_os().filter(is_ours).collect()
     });
+    // The folder may be hidden later, as by `chroot`. What is wrong is told when a device is opened.
+    let _kept = run_plan();
 }
 
 /// Returns the value of a variable as it was [kept](keep), or else as it is now.
@@ -76,16 +79,9 @@ pub fn faults() -> Result<Option<String>, String> {
     text.map(Some).map_err(|error| format!("{FAULTS}: {file}: {error}"))
 }
 
-/// File that exists, to which events of scripted faults are appended: the value of
-/// [`FaultConfig::log`](crate::FaultConfig::log).
-pub const FAULT_LOG: &str = "ROCE_FAULT_LOG";
-
 /// Peers that inject the same faults and record in the same capture: `none`, `host` or `all`, for
 /// [`PeersInRun`].
 pub const PEERS: &str = "ROCE_PEERS";
-
-/// Set to `1`, [`DeviceConfig::capture_at_receiver`](crate::DeviceConfig::capture_at_receiver).
-pub const PCAP_AT_RECEIVER: &str = "ROCE_PCAP_AT_RECEIVER";
 
 /// Returns true if a variable is set to `1`.
 pub fn is_on(variable: &str) -> bool {
@@ -203,41 +199,29 @@ pub fn connection_timing() -> Result<Timing, String> {
 /// File to which all packets are added.
 pub const PCAP: &str = "ROCE_PCAP";
 
-/// Folder in which every process of a run publishes the counters of its devices, each in
-/// [`counter_file`].
-pub const COUNTERS: &str = "ROCE_COUNTERS";
-
-/// Set to `1`, [`DeviceConfig::counters_each_round`](crate::DeviceConfig::counters_each_round).
-pub const COUNTERS_EACH_ROUND: &str = "ROCE_COUNTERS_EACH_ROUND";
-
-/// Returns the file in the folder of [`COUNTERS`] in which this process publishes the counters of a
-/// device: the value of [`DeviceConfig::counter_file`](crate::DeviceConfig::counter_file).
-pub fn counter_file(device: &str) -> Option<PathBuf> {
-    file_of_process(COUNTERS, device)
-}
-
 /// Unix socket at which `roce run` gives packet sockets to processes of its run: the value of
 /// [`DeviceConfig::socket_giver`](crate::DeviceConfig::socket_giver).
 pub const SOCKETS: &str = "ROCE_SOCKETS";
 
-/// Folder in which every process of a run writes down the connections of its devices, each in
-/// [`connection_file`]: [`Orphans`](crate::cm::Orphans) tells the peers of a process that has died.
-pub const CONNECTIONS: &str = "ROCE_CONNECTIONS";
+/// Folder of a rank of `roce run`, which has its [`RunPlan`].
+pub const RUN: &str = "ROCE_RUN";
 
-/// Returns the file in the folder of [`CONNECTIONS`] in which this process writes down the connections
-/// of a device: the value of [`DeviceConfig::connection_file`](crate::DeviceConfig::connection_file).
-pub fn connection_file(device: &str) -> Option<PathBuf> {
-    file_of_process(CONNECTIONS, device)
+/// The plan of this process's run as it was when the library was loaded.
+static PLAN: OnceLock<Result<Option<RunPlan>, String>> = OnceLock::new();
+
+/// Returns the plan of the run that this process belongs to, if there is one. It is read once.
+///
+/// # Errors
+/// Why it cannot be read: the folder may be gone, if the environment is that of a run which has ended.
+pub fn run_plan() -> Result<Option<&'static RunPlan>, &'static str> {
+    let read = || {
+        let Some(folder) = var_os(RUN).filter(|folder| !folder.is_empty()) else { return Ok(None) };
+        let folder = Path::new(&folder);
+        let failed = |error| format!("{RUN}: no plan of a run in {}: {error}", folder.display());
+        RunPlan::read(folder).map(Some).map_err(failed)
+    };
+    PLAN.get_or_init(read).as_ref().map(Option::as_ref).map_err(String::as_str)
 }
-
-/// Returns the file of a device and this process in the folder that a variable names.
-fn file_of_process(variable: &str, device: &str) -> Option<PathBuf> {
-    let folder = var_os(variable).filter(|folder| !folder.is_empty())?;
-    Some(Path::new(&folder).join(format!("{device}.{}", std::process::id())))
-}
-
-/// Folder with the tree of files that programs read beside the library.
-pub const VIEW: &str = "ROCE_VIEW";
 
 /// Level of the log: error, warn, info, debug, trace or off.
 pub const LOG: &str = "ROCE_LOG";

@@ -107,6 +107,7 @@ mod queue_state;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
+mod run_plan;
 mod shard_set;
 mod shared_receive_queue;
 mod signals;
@@ -147,6 +148,7 @@ pub use protection_domain::ProtectionDomain;
 pub use purpose::Purpose;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use region::load_units;
+pub use run_plan::RunPlan;
 pub use shard_set::MAX_SHARDS;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};

@@ -14,7 +14,7 @@ use crate::tree::Tree;
 /// The counters of a device, summed over the processes that use it.
 ///
 /// Every process publishes its own in files `DEVICE.PROCESS`, `DEVICE.PROCESS.1` and so on
-/// ([`counter_file`](roce_verbs::environment::counter_file)); those of a process that has ended still
+/// ([`RunPlan::counter_file`](roce_verbs::RunPlan::counter_file)); those of a process that has ended still
 /// count.
 ///
 /// ```no_run

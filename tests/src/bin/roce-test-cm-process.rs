@@ -10,8 +10,8 @@
 //! | `accept`, `establish`, `disconnect` | does so with the last connection |
 //! | `exit`, `exec` | exits, or becomes `cat`, which ends with its standard input |
 //!
-//! It prints its number, and a line for each event. Connections are written down where
-//! `ROCE_CONNECTIONS` says.
+//! It prints its number, and a line for each event. Connections are written down as the plan of
+//! the run says.
 
 use std::error::Error;
 use std::io::BufRead;
@@ -41,7 +41,8 @@ struct Process {
 }
 
 fn main() -> Outcome {
-    let connection_file = environment::connection_file("eth0");
+    let plan = environment::run_plan()?;
+    let connection_file = plan.map(|plan| plan.connection_file("eth0"));
     let config = DeviceConfig { connection_file, ..device_config() };
     let mut process = Process {
         channel: EventChannel::new(config)?,

@@ -3,16 +3,19 @@
 use clap::Args;
 use roce_verbs::{Backend, Device, environment};
 use rustix::thread::{CapabilitySet, capabilities};
+use serde::{Deserialize, Serialize};
 
+use crate::as_text;
 use crate::error::{CliError, Result};
 
 /// The option that chooses how packets are sent and received.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct BackendOption {
     /// How packets travel: auto, af-packet (needs CAP_NET_RAW), af-xdp (needs CAP_BPF,
     /// CAP_NET_ADMIN and CAP_NET_RAW) or udp (needs no privileges) [default: ROCE_BACKEND, else
     /// auto]
     #[arg(long, value_name = "WHAT")]
+    #[serde(with = "as_text::optional")]
     backend: Option<Backend>,
 }
 

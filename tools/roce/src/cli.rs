@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Switch(switch::Options),
     View(view::Options),
     #[command(hide = true)]
-    ExecInView(run::ExecOptions),
+    RunStage(run::StageOptions),
     #[command(hide = true)]
     Generate(generate::Options),
 }

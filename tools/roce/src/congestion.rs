@@ -2,17 +2,20 @@
 
 use clap::Args;
 use roce_verbs::{CongestionConfig, CongestionParameter, environment};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::as_text;
 use crate::error::{CliError, Result};
 
 /// Congestion control of the devices of a command.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct CongestionOptions {
     /// What limits senders where the path is congested, beside losses: loss (nothing), ecn, dcqcn or
     /// swift, and parameters, such as dcqcn,rp_ai_rate=10 (see `roce devices --cc`)
     #[arg(long, value_name = "SPEC", env = environment::CC, default_value = "ecn")]
     #[arg(hide_env_values = true)]
+    #[serde(with = "as_text")]
     pub(crate) cc: CongestionConfig,
 }
 

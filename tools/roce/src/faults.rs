@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use roce_verbs::{FaultConfig, FaultRates, FaultRule, FaultSentence};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, Result};
 use crate::parse_number;
@@ -15,7 +15,7 @@ use crate::parse_number;
 pub(crate) use report::{Report, read_log};
 
 /// Faults injected into packets.
-#[derive(Args, Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Faults {
     /// Drop each packet with this probability (0.01 or 1%), in either direction
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
@@ -52,6 +52,7 @@ pub(crate) struct Faults {
     /// with ENOMEM' or 'fail completion 5 with retry-exceeded'; repeat it for several. The command fails
     /// if one of them never happens (docs/run.md)
     #[arg(long, value_name = "SENTENCE", value_parser = parse_sentence)]
+    #[serde(with = "sentences")]
     pub(crate) fault: Vec<FaultSentence>,
     /// A TOML file with such sentences: faults = ["drop request 3", …]
     #[arg(long, value_name = "FILE", value_parser = ScriptFile::read)]
@@ -59,8 +60,8 @@ pub(crate) struct Faults {
 }
 
 /// The sentences of a file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ScriptFile(Vec<FaultSentence>);
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ScriptFile(#[serde(with = "sentences")] Vec<FaultSentence>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,6 +83,28 @@ impl ScriptFile {
         let rule =
             |text: &String| parse_sentence(text).map_err(|error| format!("in {text:?}: {error}"));
         Ok(Self(data.faults.iter().map(rule).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Sentences in a file, as the text that the command line takes for them.
+mod sentences {
+    use roce_verbs::FaultSentence;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        sentences: &[FaultSentence],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(sentences.iter().map(ToString::to_string))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<FaultSentence>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        let parse = |text: &String| super::parse_sentence(text).map_err(D::Error::custom);
+        texts.iter().map(parse).collect()
     }
 }
 

@@ -132,9 +132,7 @@ mod tests {
             for shown in ["allreduce", "run", "pingpong", "link-mtu"] {
                 assert!(text.contains(shown), "{shown} in {name}");
             }
-            for hidden in
-                ["exec-in-view", "generate", "local-rank", "nthreads", "run-folder", "supervise"]
-            {
+            for hidden in ["generate", "local-rank", "nthreads", "run-stage", "supervise"] {
                 assert!(!text.contains(hidden), "{hidden} in {name}");
             }
         }

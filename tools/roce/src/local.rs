@@ -4,7 +4,6 @@
 //! arguments and a role. It prints the client's output. The children die with the parent, and the
 //! network with the last child.
 
-use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -162,17 +161,16 @@ fn stream<R>(kind: StreamKind, pipe: Option<R>, prefix: &str) -> Result<Stream<R
 
 /// Returns the command of this program with its own arguments.
 fn myself() -> Command {
-    myself_with(&[])
+    let mut command = this_program();
+    command.args(std::env::args_os().skip(1));
+    command
 }
 
-/// Returns the command of this program with its own arguments, and `more` behind the first, which is
-/// the name of the command.
-pub(crate) fn myself_with(more: &[&OsStr]) -> Command {
+/// Returns the command of this program, without arguments.
+pub(crate) fn this_program() -> Command {
     // This path is the running program, even if its file was replaced or is not readable.
     let mut command = Command::new("/proc/self/exe");
-    let mut arguments = std::env::args_os();
-    command.arg0(arguments.next().unwrap_or_else(|| "roce".into()));
-    command.args(arguments.next()).args(more).args(arguments);
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "roce".into()));
     loader_variables::give_back(&mut command);
     if log::invalid_level().is_some() {
         // This process has warned about it.

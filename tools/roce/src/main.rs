@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod as_text;
 mod backend;
 mod capture_pipe;
 mod cli;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
         cli::Command::Send(options) => send::run(&options),
         cli::Command::Switch(options) => switch::run(&options),
         cli::Command::View(options) => view::run(&options),
-        cli::Command::ExecInView(options) => run::run_exec(&options),
+        cli::Command::RunStage(options) => run::run_stage(&options),
         cli::Command::Generate(options) => generate::run(&options, &cli::Cli::command()),
     };
     outcome.map_or_else(error::report, |()| ExitCode::SUCCESS)

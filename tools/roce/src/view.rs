@@ -19,6 +19,6 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    let devices = run::devices(&options.devices)?;
+    let devices = run::devices::named(&options.devices)?;
     print(&Tree::new(&devices, roce_view::hardware_folder).to_string())
 }

@@ -56,7 +56,7 @@ fn next_close() -> Option<OnDescriptor> {
 }
 
 extern "C" fn look_up() {
-    crate::view::keep_root();
+    crate::view::find_root();
     let _found = (next_write(), next_close());
 }
 

@@ -2,106 +2,95 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::Args;
-use roce_verbs::environment;
+use serde::{Deserialize, Serialize};
 
-use super::exit_code::{FAILED, not_run};
+use super::exit_code::FAILED;
 use super::library::VERBS;
+use super::options::ViewMode;
 use super::program::NOT_EXECUTABLE;
-use super::scratch::{LIBRARIES, VIEW};
-use super::{ViewMode, mounts, privileges, signals};
+use super::scratch::{LIBRARIES, VIEW, VIEW_BY_PRELOAD};
+use super::{mounts, privileges, signals};
 use crate::error::{CliError, Result};
 use crate::loader_variables;
 use crate::parent_death;
 
-/// Become a program that sees the files of a folder (used by `run`)
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
-    #[arg(long, value_enum)]
-    view: ViewMode,
-    /// Process that started this one
-    #[arg(long)]
-    parent: u32,
-    /// The network namespace is that of a private host
-    #[arg(long)]
-    private_host: bool,
-    /// Folder of the run
-    #[arg(long)]
-    scratch: PathBuf,
-    /// Library to preload; none: the program cannot load ours
-    #[arg(long)]
-    preload: Vec<PathBuf>,
-    /// File of the program
-    #[arg(long)]
-    program: PathBuf,
-    /// Name of the program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
+/// How the program of a rank is started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    pub(crate) view: ViewMode,
+    /// The network namespace is that of a private host.
+    pub(crate) is_private_host: bool,
+    /// Libraries to preload; none: the program cannot load ours.
+    pub(crate) preload: Vec<OsString>,
+    /// File of the program.
+    pub(crate) program: OsString,
+    /// Name of the program and its arguments.
+    pub(crate) line: Vec<OsString>,
 }
 
-/// Runs the command; returns only if that fails.
-pub(crate) fn run(options: &Options) -> Result {
-    become_program(options).map_err(not_run)
-}
-
-fn become_program(options: &Options) -> Result {
-    parent_death::die_with_parent()?;
-    if parent_id() != options.parent {
-        // The parent ended before that was set.
-        return Err(CliError::Reported(FAILED));
+impl Launch {
+    /// Becomes the program, which sees the files of the folder of its rank; returns only if that fails.
+    pub(crate) fn become_program(&self, scratch: &Path, parent: u32) -> Result {
+        parent_death::die_with_parent()?;
+        if parent_id() != parent {
+            // The parent ended before that was set.
+            return Err(CliError::Reported(FAILED));
+        }
+        let view = scratch.join(VIEW);
+        let mount = || mounts::show(&view, &scratch.join("mounts"), self.is_private_host);
+        let is_mounted = match self.view {
+            ViewMode::None | ViewMode::Preload => false,
+            ViewMode::Mount => mount().map(|()| true).map_err(cannot_mount)?,
+            ViewMode::Auto => match mount() {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::info!(%error, "no view by mount, so by preload");
+                    false
+                }
+            },
+        };
+        let [name, arguments @ ..] = self.line.as_slice() else {
+            return Err(CliError::Reported(FAILED));
+        };
+        let mut command = Command::new(&self.program);
+        command.arg0(name).args(arguments);
+        if !is_mounted && self.view != ViewMode::None {
+            File::create(scratch.join(VIEW_BY_PRELOAD))?;
+        }
+        loader_variables::give_back(&mut command);
+        if !self.preload.is_empty() {
+            let libraries = [scratch.join(LIBRARIES)].into_iter().chain(installed(&self.preload));
+            command.env(
+                "LD_LIBRARY_PATH",
+                list(libraries, loader_variables::var_os("LD_LIBRARY_PATH")),
+            );
+            // The user's libraries come first, as without this command: a sanitizer's runtime among them has to. The
+            // last one keeps the library's handler of faults in front of the program's, with a view or without.
+            let first = loader_variables::var_os("LD_PRELOAD").map(PathBuf::from);
+            let preloaded = first.into_iter().chain(self.preload.iter().map(PathBuf::from));
+            command.env("LD_PRELOAD", list(preloaded, None));
+        }
+        if let Some(options) = address_sanitizer_options(env::var_os("ASAN_OPTIONS")) {
+            command.env("ASAN_OPTIONS", options);
+        }
+        privileges::keep();
+        signals::unblock()?;
+        let error = command.exec();
+        eprintln!("roce: cannot start {}: {error}", Path::new(&self.program).display());
+        Err(CliError::Reported(NOT_EXECUTABLE))
     }
-    let view = options.scratch.join(VIEW);
-    let mount = || mounts::show(&view, &options.scratch.join("mounts"), options.private_host);
-    let is_mounted = match options.view {
-        ViewMode::None | ViewMode::Preload => false,
-        ViewMode::Mount => mount().map(|()| true).map_err(cannot_mount)?,
-        ViewMode::Auto => match mount() {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::info!(%error, "no view by mount, so by preload");
-                false
-            }
-        },
-    };
-    let [name, arguments @ ..] = options.command.as_slice() else {
-        return Err(CliError::Reported(FAILED));
-    };
-    let mut command = Command::new(&options.program);
-    command.arg0(name).args(arguments);
-    if !is_mounted && options.view != ViewMode::None {
-        command.env(environment::VIEW, &view);
-    }
-    loader_variables::give_back(&mut command);
-    if !options.preload.is_empty() {
-        let libraries =
-            [options.scratch.join(LIBRARIES)].into_iter().chain(installed(&options.preload));
-        command
-            .env("LD_LIBRARY_PATH", list(libraries, loader_variables::var_os("LD_LIBRARY_PATH")));
-        // The user's libraries come first, as without this command: a sanitizer's runtime among them has to. The
-        // last one keeps the library's handler of faults in front of the program's, with a view or without.
-        let first = loader_variables::var_os("LD_PRELOAD").map(PathBuf::from);
-        let preloaded = first.into_iter().chain(options.preload.iter().cloned());
-        command.env("LD_PRELOAD", list(preloaded, None));
-    }
-    if let Some(options) = address_sanitizer_options(env::var_os("ASAN_OPTIONS")) {
-        command.env("ASAN_OPTIONS", options);
-    }
-    privileges::keep();
-    signals::unblock()?;
-    let error = command.exec();
-    eprintln!("roce: cannot start {}: {error}", options.program.display());
-    Err(CliError::Reported(NOT_EXECUTABLE))
 }
 
 /// Returns the folder of an installation, which has the library under the name that programs load, and outlives the
 /// folder of the run.
-fn installed(preloaded: &[PathBuf]) -> Option<PathBuf> {
-    let verbs = preloaded.iter().find(|file| file.ends_with(VERBS))?;
+fn installed(preloaded: &[OsString]) -> Option<PathBuf> {
+    let verbs = preloaded.iter().map(Path::new).find(|file| file.ends_with(VERBS))?;
     verbs.parent().map(Path::to_owned)
 }
 

@@ -6,7 +6,6 @@
 //! process in front passes signals on, and ends with the exit code as soon as the keeper has it. A socket joins
 //! the two: each sees the other's end.
 
-use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,18 +19,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::options::Options;
+use super::run_folder::RunFolder;
 use super::signals::{Received, Signals, Wake};
+use super::stage::Stage;
 use super::{child, descendants, failure};
 use crate::error::{CliError, Result};
-use crate::local;
 use crate::ranks::pid_of;
 
 /// Starts the keeper, and waits until it has the exit code.
-pub(crate) fn start() -> Result {
+pub(crate) fn start(options: &Options) -> Result {
     let signals = Signals::block()?;
+    let folder = RunFolder::with(options)?;
     let (socket, its) = UnixStream::pair()?;
-    let starter = process::id().to_string();
-    let mut command = local::myself_with(&["--front", &starter].map(OsStr::new));
+    let mut command = Stage::Keeper { starter: process::id() }.command(folder.path());
     // The standard input is the program's, and comes by the socket.
     send_descriptor(&socket, io::stdin().as_fd())?;
     command.stdin(OwnedFd::from(its));
@@ -39,6 +40,8 @@ pub(crate) fn start() -> Result {
         command.spawn().map_err(|error| CliError::context("starting roce again", error))?;
     // Or else the keeper's end of the socket would stay open here after its death.
     drop(command);
+    // It belongs to the keeper now.
+    folder.leave();
     let code = follow(pid_of(&keeper), socket, &signals)?;
     if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
 }
@@ -141,7 +144,7 @@ fn receive_descriptor(socket: &UnixStream) -> Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    received.ok_or_else(|| CliError::new("--front is for roce itself"))
+    received.ok_or_else(|| CliError::new("`roce run` starts this command itself"))
 }
 
 #[cfg(test)]

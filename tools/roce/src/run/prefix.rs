@@ -1,9 +1,10 @@
 //! What stands before the output of ranks.
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 /// What stands before the lines of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Prefix {
     /// The number of the rank in brackets
     Rank,

@@ -4,11 +4,10 @@
 //! lines of the ranks' output, passes signals on, and ends with the exit code of the first rank that
 //! failed.
 
-use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,27 +18,32 @@ use super::capture::{self, Capture, Patience};
 use super::child;
 use super::exit_code::{FAILED, TIMED_OUT};
 use super::failure::{Failure, Others};
+use super::options::Options;
 use super::prefix::Prefix;
 use super::run_folder::RunFolder;
 use super::server_wait::{self, ServerWait};
 use super::signals::{Received, Signals, Wake, ends_programs};
-use super::{Options, descendants, placeholder, supervisor};
+use super::stage::Stage;
+use super::{descendants, fault_log, placeholder, plan, supervisor};
 use crate::error::{CliError, Result};
-use crate::local::{self, Pair, ring};
+use crate::local::{Pair, ring};
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 use crate::traffic::LOCAL_INTERFACE;
 
-/// Runs the program in `size` private hosts, as the supervisor that the process `starter` has started.
-pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
+/// Runs the program in private hosts, as the supervisor that the process `starter` has started for the run of a
+/// folder.
+pub(crate) fn run(folder: &Path, starter: u32) -> Result {
     let begin = Instant::now();
     supervisor::become_one(starter)?;
+    let folder = RunFolder::adopt(folder)?;
+    supervisor::tell_starter()?;
+    let options: Options = plan::read(folder.path())?;
+    let size = options.local.unwrap_or(1);
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
-    options.faults.check_ranks(Some(size))?;
     let Hosts { hosts, interconnect } = Hosts::new(size, options.link_mtu, &options.switch)?;
-    let folder = RunFolder::new()?;
     let timeout = options.timeout.as_ref().map(|timeout| (begin + timeout.duration, timeout));
     let capture = match &options.pcap {
         Some(path) => {
@@ -50,11 +54,9 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
         }
         None => None,
     };
-    let fault_log = super::fault_log(folder.path());
-    File::create_new(&fault_log)?;
     let has_server = !options.torchrun && placeholder::has_server(&options.command, size);
     let mut run = Run {
-        options,
+        options: &options,
         hosts: &hosts,
         folder: &folder,
         readers: Vec::new(),
@@ -70,7 +72,7 @@ pub(crate) fn run(options: &Options, size: u32, starter: u32) -> Result {
     descendants::kill_all();
     let _file = capture.and_then(Capture::end);
     let code = code?;
-    let faults = options.report_faults(&fault_log);
+    let faults = fault_log::report(&options.faults, folder.path());
     // The failure of the program is its own.
     if code == 0 { faults } else { Err(CliError::Reported(code)) }
 }
@@ -168,10 +170,8 @@ impl Run<'_> {
 
     /// Starts a rank, with threads that print its output.
     fn start(&mut self, ranks: &mut Supervisor<News>, rank: usize) -> Result {
-        let number = rank.to_string();
-        let more = ["--local-rank", &number, "--run-folder"].map(OsStr::new);
-        let folder = self.folder.path().as_os_str();
-        let mut command = local::myself_with(&[&more[..], &[folder]].concat());
+        let number = u32::try_from(rank).map_err(|_| CliError::new("too many ranks"))?;
+        let mut command = Stage::Rank { number }.command(self.folder.path());
         command.stdin(Stdio::null());
         if self.options.prefix == Prefix::Rank {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());

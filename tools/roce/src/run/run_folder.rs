@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
+use super::options::Options;
+use super::{fault_log, plan};
 use crate::error::{CliError, Result};
 use crate::loader_variables;
 
@@ -24,9 +26,9 @@ pub(crate) struct RunFolder {
 impl RunFolder {
     /// Creates the folder where programs may have temporary files, and removes those of runs that
     /// were killed.
-    pub(crate) fn new() -> Result<Self> {
+    fn new() -> Result<Self> {
         let path = make()?;
-        let lock = lock(&path).ok_or_else(|| {
+        let lock = lock(&path, FlockArg::LockSharedNonblock).ok_or_else(|| {
             CliError::new(format!("cannot lock the new folder {}", path.display()))
         })?;
         // From here on the name says that a lock exists, so that another run need not wait for it.
@@ -41,6 +43,24 @@ impl RunFolder {
         };
         fs::set_permissions(&folder.path, fs::Permissions::from_mode(SEARCHED_BY_OTHERS))?;
         Ok(folder)
+    }
+
+    /// Creates the folder of a run with what its stages read: the options, and an empty log of faults.
+    pub(crate) fn with(options: &Options) -> Result<Self> {
+        let folder = Self::new()?;
+        plan::write(folder.path(), options)?;
+        File::create_new(fault_log::path(folder.path()))?;
+        Ok(folder)
+    }
+
+    /// Takes over a folder from the process that has created it and has started this one.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub(crate) fn adopt(path: &Path) -> Result<Self> {
+        let lock = lock(path, FlockArg::LockSharedNonblock)
+            .ok_or_else(|| CliError::new(format!("there is no run in {}", path.display())))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Returns the folder.
@@ -89,7 +109,7 @@ fn parent_folder() -> PathBuf {
     let chosen = loader_variables::var_os("TMPDIR").filter(|folder| !folder.is_empty());
     let chosen = chosen.map_or_else(env::temp_dir, PathBuf::from);
     // Paths of the folder go into lists and patterns, where these characters have a meaning.
-    let special = |byte: &u8| b" :,*?[\\=".contains(byte);
+    let special = |byte: &u8| b" :,*?[\\=\n".contains(byte);
     let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
     let parent = if is_plain { chosen.as_path() } else { Path::new("/tmp") };
     fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned())
@@ -111,7 +131,7 @@ fn remove_abandoned(parent: &Path) {
         if !(starts_with(LOCKED) || starts_with(NEW)) || !entry.metadata().is_ok_and(is_abandoned) {
             continue;
         }
-        let lock = lock(&entry.path());
+        let lock = lock(&entry.path(), FlockArg::LockExclusiveNonblock);
         if lock.is_some() && !is_used(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -131,9 +151,10 @@ fn is_used(folder: &Path) -> bool {
     fs::read_dir("/proc").into_iter().flatten().flatten().any(names_it)
 }
 
-/// Locks a folder until the result is dropped; `None` if that is not possible now.
-fn lock(folder: &Path) -> Option<Flock<File>> {
-    Flock::lock(File::open(folder).ok()?, FlockArg::LockExclusiveNonblock).ok()
+/// Locks a folder until the result is dropped; `None` if that is not possible now. The processes of a run share the
+/// lock, and one that removes its folder has it alone.
+fn lock(folder: &Path, how: FlockArg) -> Option<Flock<File>> {
+    Flock::lock(File::open(folder).ok()?, how).ok()
 }
 
 /// Start of the names of folders that have been locked.
@@ -158,7 +179,7 @@ mod tests {
             fs::create_dir_all(folder.join("0/view")).unwrap();
             folder
         });
-        let lock = lock(&used);
+        let lock = lock(&used, FlockArg::LockSharedNonblock);
         assert!(lock.is_some());
         remove_abandoned(&parent);
         assert!(!abandoned.exists() && used.exists() && new.exists());

@@ -63,5 +63,8 @@ impl Scratch {
 /// Name of the folder with the tree.
 pub(crate) const VIEW: &str = "view";
 
+/// Name of a file, where the program sees that tree by the replaced calls of the C library.
+pub(crate) const VIEW_BY_PRELOAD: &str = "view-by-preload";
+
 /// Name of the folder with the libraries.
 pub(crate) const LIBRARIES: &str = "lib";

@@ -6,7 +6,6 @@
 //! The command that the user has started passes signals on. If it is killed, the supervisor sees the
 //! end of their socket, ends the run and removes its folder.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,21 +20,25 @@ use nix::sys::prctl;
 
 use super::child::{self, Limits};
 use super::exit_code::FAILED;
+use super::options::Options;
+use super::placeholder;
+use super::run_folder::RunFolder;
 use super::signals::Signals;
-use super::{Options, placeholder};
+use super::stage::Stage;
 use crate::error::{CliError, Result};
-use crate::local;
 use crate::ranks::pid_of;
 
 /// Starts the supervisor and waits for its end.
-pub(crate) fn start(options: &Options) -> Result {
+pub(crate) fn start(options: &Options, size: u32) -> Result {
     placeholder::check(&options.command)?;
     // Before any thread exists.
     roce_netns::enter_user_namespace_if_needed()?;
     let signals = Signals::block()?;
-    let supervisor = match spawn(Isolation::Namespace)? {
+    options.faults.check_ranks(Some(size))?;
+    let folder = RunFolder::with(options)?;
+    let supervisor = match spawn(Isolation::Namespace, &folder)? {
         Some(supervisor) => supervisor,
-        None => spawn(Isolation::Subreaper)?.ok_or(CliError::Reported(FAILED))?,
+        None => spawn(Isolation::Subreaper, &folder)?.ok_or(CliError::Reported(FAILED))?,
     };
     let (process, _socket) = supervisor;
     let end = child::follow(pid_of(&process), &signals, Limits::None, None)?;
@@ -60,10 +63,9 @@ enum Isolation {
 
 /// Starts a supervisor. Returns it with the socket by which it sees the end of this process; nothing
 /// if it can have no namespace.
-fn spawn(isolation: Isolation) -> Result<Option<(Child, UnixStream)>> {
+fn spawn(isolation: Isolation, folder: &RunFolder) -> Result<Option<(Child, UnixStream)>> {
     let (mut socket, its) = UnixStream::pair()?;
-    let starter = process::id().to_string();
-    let mut command = local::myself_with(&["--supervise", &starter].map(OsStr::new));
+    let mut command = Stage::Supervisor { starter: process::id() }.command(folder.path());
     command.stdin(OwnedFd::from(its));
     // The namespace is that of the children of the thread that asks for it.
     let spawned = thread::scope(|scope| {
@@ -106,8 +108,15 @@ pub(crate) fn become_one(starter: u32) -> Result {
     } else {
         prctl::set_child_subreaper(true)?;
     }
-    File::from(io::stdin().as_fd().try_clone_to_owned()?).write_all(&[0])?;
     Ok(())
+}
+
+/// Tells the process that has started this supervisor that there is one, which has the folder of the run.
+///
+/// # Errors
+/// That process was killed.
+pub(crate) fn tell_starter() -> Result {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?).write_all(&[0])?)
 }
 
 /// Waits for the end of the process that has started this supervisor.

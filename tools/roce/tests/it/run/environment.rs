@@ -107,3 +107,17 @@ fn a_private_host_knows_its_address_towards_any_other() -> Outcome {
     }
     Ok(())
 }
+
+#[tier1("ibverbs-utils")]
+fn devices_open_where_the_folder_of_the_run_is_missing_and_a_line_says_so() -> Outcome {
+    let script = "ROCE_RUN=/missing exec ibv_devinfo -d roce0";
+    for view in ["mount", "preload"] {
+        let line = ["--local", "1", "--view", view, "--prefix", "none", "--", "sh", "-c", script];
+        let output = roce_run(&line).output()?;
+        let words = String::from_utf8(output.stderr)?;
+        let told = "roce: ROCE_RUN: no plan of a run in /missing: No such file or directory (os error 2); \
+                    devices open without it\n";
+        assert_eq!((output.status.code(), words.as_str()), (Some(0), told), "{view}");
+    }
+    Ok(())
+}

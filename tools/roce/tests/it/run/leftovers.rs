@@ -184,7 +184,7 @@ fn the_folder_of_a_killed_run_on_this_host_is_removed_by_the_next_run_once_its_p
     );
     let mut child = line(&script).spawn()?;
     within("the start", || folder.join("started").exists() && !processes(&name).is_empty())?;
-    let keepers = processes(&format!("--front\0{}", child.id()));
+    let keepers = processes(&format!("keeper\0{}", child.id()));
     assert_eq!(keepers.len(), 1, "{keepers:?}");
     for process in keepers {
         kill(Pid::from_raw(process), Signal::SIGKILL)?;

@@ -180,7 +180,7 @@ fn a_run_that_waits_for_the_reader_of_a_pipe_ends_in_time_and_with_its_command()
     let folder = temporary("run-that-waits");
     let _old = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
-    for (place, kept) in [(&[][..], "--front"), (&["--local", "2"], "--supervise")] {
+    for (place, kept) in [(&[][..], "keeper"), (&["--local", "2"], "supervisor")] {
         let line = [place, &["--pcap", text(&pipe.0), "--", "true"]].concat();
         let mut child = roce_run(&line).env("TMPDIR", &folder).spawn()?;
         let pattern = format!("{kept}\0{}\0", child.id());

@@ -108,7 +108,7 @@ fn a_run_that_was_started_to_ignore_a_hangup_goes_on_after_it() -> Outcome {
 
 #[tier1]
 fn a_file_among_the_counters_that_blocks_its_reader_holds_no_run_up() -> Outcome {
-    let script = "test $(stat -c %a \"$ROCE_COUNTERS\") = 700 && mkfifo \"$ROCE_COUNTERS/roce0.1\" \
+    let script = "test $(stat -c %a \"$ROCE_RUN/counters\") = 700 && mkfifo \"$ROCE_RUN/counters/roce0.1\" \
                   && sleep 0.6 && echo made";
     for place in [&["--"][..], &["--local", "1", "--"]] {
         let mut command = roce_run(&[place, &["sh", "-c", script]].concat());
