@@ -47,7 +47,7 @@ pub use consumer::{CompletionFault, Consumer, Pushed};
 pub use datagram_paths::DatagramPaths;
 pub use engine::{Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome};
 pub use gid_table::{GidEntry, GidTable, GidType};
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Solicitation};
 pub use key_hasher::KeyHasher;
 pub use memory_table::{MemoryTable, RegionEntry, Registration};
 pub use own_numbers::OwnNumbers;

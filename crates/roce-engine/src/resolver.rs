@@ -77,7 +77,9 @@ impl Resolver {
         outcomes: &mut HashMap<Flow, Outcome>,
     ) {
         let is_meant = |tracked_flow: &TrackedFlow| tracked_flow.is_via(neighbours);
-        self.examine_all(now, kernel, outcomes, is_meant, TrackedFlow::examine_next_hop);
+        // With the route: where the interface went down, the kernel reports the neighbours that it has removed before
+        // the routes, and they cannot be resolved.
+        self.examine_all(now, kernel, outcomes, is_meant, TrackedFlow::examine);
     }
 
     /// Examines all flows: routes, rules or addresses changed.

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use roce_engine::{Flow, InterfaceRoute, Kernel, Neighbour};
+use roce_engine::{Flow, InterfaceRoute, Kernel, Neighbour, Solicitation};
 
 use crate::netlink::{Link, Netlink, Route, send_discarded};
 
@@ -15,19 +15,45 @@ pub(crate) struct InterfaceKernel {
     name: String,
     /// VRF of the interface at the last query.
     vrf: Option<u32>,
+    /// The link is up, and has been for a while: see [`settle`](Self::settle).
+    is_settled: bool,
 }
 
 impl InterfaceKernel {
     /// Opens a netlink socket in this thread's network namespace.
     pub(crate) fn open(index: u32, name: &str) -> io::Result<Self> {
-        Ok(Self { netlink: Netlink::open()?, index, name: name.to_owned(), vrf: None })
+        Ok(Self {
+            netlink: Netlink::open()?,
+            index,
+            name: name.to_owned(),
+            vrf: None,
+            is_settled: true,
+        })
     }
 
     /// Returns the present state of the interface, `None` if it is gone.
     pub(crate) fn link(&mut self) -> io::Result<Option<Link>> {
         let link = self.netlink.link(self.index)?;
         self.vrf = link.and_then(|link| link.vrf);
+        self.is_settled &= link.is_some_and(|link| link.is_running);
         Ok(link)
+    }
+
+    /// Returns true if the link has come up, and [`settle`](Self::settle) has not been called since it was seen down.
+    pub(crate) fn is_unsettled(&mut self) -> bool {
+        !self.is_settled && self.is_running()
+    }
+
+    /// Lets next hops be solicited over a link that was down: both ends are up by now. A solicitation that comes before
+    /// the other end sees the link has no reply, and the kernel repeats it a second later.
+    pub(crate) fn settle(&mut self) {
+        self.is_settled = true;
+    }
+
+    fn is_running(&mut self) -> bool {
+        // If the kernel does not tell, a solicitation does no harm.
+        let link = self.netlink.link(self.index);
+        matches!(link, Err(_) | Ok(Some(Link { is_running: true, .. })))
     }
 
     /// Returns the interface's addresses.
@@ -64,13 +90,17 @@ impl Kernel for InterfaceKernel {
         self.netlink.neighbour(self.index, address)
     }
 
-    fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> bool {
+    fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> Solicitation {
+        self.is_settled &= self.is_running();
+        if !self.is_settled {
+            return Solicitation::LinkDown;
+        }
         if self.netlink.use_neighbour(self.index, next_hop).unwrap_or(false) {
-            return true;
+            return Solicitation::Begun;
         }
         if let Err(error) = send_discarded(self.index, &self.name, flow) {
             tracing::debug!(%error, %next_hop, "the next hop cannot be solicited");
         }
-        false
+        Solicitation::Asked
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
 use roce_tests::ip::ip;
 use roce_tests::outage::{
-    LONG, SHORT, Waiter, Waiting, cpu_time, post_write, print_row, write_through,
+    LONG, SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row, write_through,
 };
 use roce_verbs::{CompletionStatus, Device, DeviceConfig};
 
@@ -52,6 +52,25 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
             assert!(used < Duration::from_millis(100), "{used:?}");
         }
         write_through(&left, &here, &ours, &theirs);
+    }
+}
+
+/// The kernel repeats a lost solicitation of a neighbour after a second, which is longer than the request may take.
+#[tier1]
+fn a_request_outlasts_a_short_outage_of_the_interface() {
+    for outage in [5, 50, 200].map(Duration::from_millis) {
+        let cable = Cable::with_mtu(1500);
+        let (left, right) = ends(&cable, Waiting::Polling);
+        let (here, _there) = connect(&left.end, &right, &USUAL.options());
+        let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
+        write_through(&left, &here, &ours, &theirs);
+        cable.left.set_down("eth0").unwrap();
+        post_write(&here, 1, &ours, &theirs);
+        std::thread::sleep(outage);
+        cable.left.set_up("eth0").unwrap();
+        let ended = left.collect(1, COMPLETION_TIMEOUT);
+        print_row(&format!("interface down for {outage:?}"), USUAL.bound(), ended[0].after);
+        assert_eq!(ended[0].status, CompletionStatus::Success, "{outage:?}: {ended:?}");
     }
 }
 

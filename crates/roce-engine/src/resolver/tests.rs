@@ -5,6 +5,7 @@ use std::time::Duration;
 use roce_wire::MacAddr;
 
 use super::*;
+use crate::kernel::Solicitation;
 use crate::route::{InterfaceRoute, Neighbour, NextHop, RouteError};
 
 const GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 254));
@@ -28,6 +29,7 @@ struct Tables {
     neighbours: HashMap<IpAddr, Neighbour>,
     /// What a solicitation makes of an entry; `None`: it has no effect and is not confirmed.
     after_solicitation: Option<Neighbour>,
+    is_link_up: bool,
     solicited: Vec<IpAddr>,
     queries: usize,
 }
@@ -38,6 +40,7 @@ impl Tables {
             route: None,
             neighbours: HashMap::new(),
             after_solicitation: Some(Neighbour::Incomplete),
+            is_link_up: true,
             solicited: Vec::new(),
             queries: 0,
         }
@@ -55,15 +58,18 @@ impl Kernel for Tables {
         Ok(self.neighbours.get(&address).copied().unwrap_or(Neighbour::Unknown))
     }
 
-    fn solicit(&mut self, _: &Flow, next_hop: IpAddr) -> bool {
+    fn solicit(&mut self, _: &Flow, next_hop: IpAddr) -> Solicitation {
         self.queries += 1;
+        if !self.is_link_up {
+            return Solicitation::LinkDown;
+        }
         self.solicited.push(next_hop);
-        let Some(entry) = self.after_solicitation else { return false };
+        let Some(entry) = self.after_solicitation else { return Solicitation::Asked };
         let before = self.neighbours.entry(next_hop).or_insert(entry);
         if !matches!(before, Neighbour::Valid { .. }) {
             *before = entry;
         }
-        true
+        Solicitation::Begun
     }
 }
 
@@ -237,6 +243,30 @@ fn the_entry_of_a_next_hop_in_use_is_kept_alive() {
     drop(used);
     rig.pass(MAX_RESOLUTION);
     assert_eq!(rig.resolver.poll_timeout(), None, "a flow without users is removed");
+}
+
+#[test]
+fn a_neighbour_that_went_with_its_link_is_solicited_once_the_link_is_there_again() {
+    for (entry, has_route) in
+        [(Neighbour::Unknown, false), (Neighbour::Unknown, true), (Neighbour::Failed, true)]
+    {
+        let mut rig = Rig::new();
+        let peer = flow(2).destination;
+        rig.kernel.neighbours.insert(peer, valid(MAC));
+        let (_used, _) = rig.look_up(flow(2));
+        rig.kernel.is_link_up = false;
+        if !has_route {
+            rig.kernel.route = Some(None);
+        }
+        // The kernel reports the neighbour before the route.
+        rig.neighbour(peer, entry);
+        assert!(rig.kernel.solicited.is_empty());
+        rig.kernel.is_link_up = true;
+        rig.route(Some(InterfaceRoute::Via(peer)));
+        assert_eq!(rig.kernel.solicited, [peer], "{entry:?}, route: {has_route}");
+        rig.neighbour(peer, valid(OTHER_MAC));
+        assert!(is_found(&rig.outcome(flow(2)), OTHER_MAC));
+    }
 }
 
 #[test]

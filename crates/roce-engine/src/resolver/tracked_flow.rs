@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce_transport::Instant;
 use roce_wire::MacAddr;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Solicitation};
 use crate::route::{Flow, InterfaceRoute, Neighbour, NextHop, Outcome, RouteError};
 
 /// A flow in use and its next hop.
@@ -29,11 +29,7 @@ enum Resolution {
     #[default]
     Idle,
     /// The next hop was solicited.
-    InProgress {
-        deadline: Instant,
-        /// The kernel is known to have sent a solicitation since.
-        has_begun: bool,
-    },
+    InProgress { deadline: Instant, asked: Solicitation },
     /// The next hop did not reply; the next resolution starts then.
     Backoff { until: Instant },
 }
@@ -131,7 +127,7 @@ impl TrackedFlow {
     }
 
     /// Queries the neighbour. `None`: a resolution is in progress.
-    pub(super) fn examine_next_hop(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
+    fn examine_next_hop(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         let next_hop = self.next_hop?;
         let neighbour = match it.kernel.neighbour(next_hop) {
             Ok(neighbour) => neighbour,
@@ -144,12 +140,16 @@ impl TrackedFlow {
             }
             (Neighbour::Incomplete, _) => self.wait_until(it.now + MAX_RESOLUTION),
             (_, Resolution::Backoff { .. }) => None,
-            (Neighbour::Failed, Resolution::InProgress { has_begun: true, .. }) => {
+            (
+                Neighbour::Failed,
+                Resolution::InProgress { deadline, asked: Solicitation::LinkDown },
+            ) => self.solicit(next_hop, deadline, it),
+            (Neighbour::Failed, Resolution::InProgress { asked: Solicitation::Begun, .. }) => {
                 Some(self.fail(next_hop, it))
             }
             // The entry is older than the resolution.
-            (Neighbour::Failed, Resolution::InProgress { has_begun: false, .. }) => None,
-            // Another program removed the entry.
+            (Neighbour::Failed, Resolution::InProgress { asked: Solicitation::Asked, .. }) => None,
+            // Another program removed the entry, or the link was down.
             (Neighbour::Unknown, Resolution::InProgress { deadline, .. }) => {
                 self.solicit(next_hop, deadline, it)
             }
@@ -166,7 +166,7 @@ impl TrackedFlow {
             return Some(self.fail(next_hop, it));
         }
         self.end_backoff();
-        self.examine_next_hop(it)
+        self.examine(it)
     }
 
     fn solicit(
@@ -175,12 +175,12 @@ impl TrackedFlow {
         deadline: Instant,
         it: &mut LookupContext<'_>,
     ) -> Option<Outcome> {
-        let has_begun = it.kernel.solicit(it.flow, next_hop);
-        self.resolution = Resolution::InProgress { deadline, has_begun };
+        let asked = it.kernel.solicit(it.flow, next_hop);
+        self.resolution = Resolution::InProgress { deadline, asked };
         match it.kernel.neighbour(next_hop) {
             Ok(Neighbour::Valid { mac, .. }) => Some(self.found(next_hop, mac)),
             Ok(Neighbour::Incomplete) => self.wait_until(deadline),
-            Ok(Neighbour::Failed) if has_begun => Some(self.fail(next_hop, it)),
+            Ok(Neighbour::Failed) if asked == Solicitation::Begun => Some(self.fail(next_hop, it)),
             Ok(Neighbour::Failed | Neighbour::Unknown) => None,
             Err(error) => Some(Err(RouteError::from_kernel(error))),
         }
@@ -188,7 +188,7 @@ impl TrackedFlow {
 
     /// Waits for the kernel, which is resolving the next hop.
     fn wait_until(&mut self, deadline: Instant) -> Option<Outcome> {
-        self.resolution = Resolution::InProgress { deadline, has_begun: true };
+        self.resolution = Resolution::InProgress { deadline, asked: Solicitation::Begun };
         None
     }
 

@@ -41,6 +41,10 @@ use crate::thread_placement::ThreadPlacement;
 /// changes thousands of routes in a row.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Time after which a link that has come up is up at its other end, too: half a millisecond later between two hosts of
+/// a veth pair.
+const SETTLING_TIME: Duration = Duration::from_millis(20);
+
 /// Time before the next refresh after the kernel has refused a query about the interface.
 const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -183,6 +187,8 @@ struct Worker {
     changes: Changes,
     /// Earliest time of the next refresh of interface and routes.
     next_refresh: Instant,
+    /// When the link, which has come up, is taken to be up at both ends.
+    settles_at: Option<Instant>,
     strays: Strays,
     memberships: MulticastMemberships,
     /// As in [`Monitor`].
@@ -222,6 +228,7 @@ impl Monitor {
             // The interface was queried before the socket received notifications.
             changes: Changes::all(),
             next_refresh: Instant::default(),
+            settles_at: None,
             strays: Strays::default(),
             memberships: MulticastMemberships::new(port.index()),
             strays_waiting: Arc::clone(&strays),
@@ -363,6 +370,7 @@ impl Worker {
                 let pause = if self.refresh(now) { REFRESH_INTERVAL } else { ERROR_INTERVAL };
                 self.next_refresh = self.shards.common.now() + pause;
             }
+            self.settle_link();
             loop {
                 match self.inbox.try_recv() {
                     Ok(Request::Resolve(request)) => self.resolve(*request),
@@ -415,12 +423,24 @@ impl Worker {
     fn sleep_until_event(&self) -> Result<(), Error> {
         let refresh = self.changes.any().then_some(self.next_refresh);
         let expiry = self.waiting.values().flatten().filter_map(|request| request.until).min();
-        let timers = [refresh, self.resolver.poll_timeout(), expiry, self.awaited_port.next_look()];
+        let resolution = self.resolver.poll_timeout();
+        let timers = [refresh, resolution, expiry, self.awaited_port.next_look(), self.settles_at];
         let at = timers.into_iter().flatten().min();
         let look = last_thread::is_main_ending().then_some(last_thread::LOOK_INTERVAL);
         let limit = at.map(|at| at.saturating_since(self.shards.common.now()));
         let limit = limit.into_iter().chain(look).min();
         sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit).map(drop)
+    }
+
+    /// Resolves the next hops anew some time after the link has come up.
+    fn settle_link(&mut self) {
+        let now = self.shards.common.now();
+        if self.settles_at.is_some_and(|at| at <= now) {
+            self.settles_at = None;
+            self.kernel.settle();
+            let Self { resolver, kernel, outcomes, .. } = self;
+            resolver.on_routes(now, kernel, outcomes);
+        }
     }
 
     fn resolve(&mut self, request: Resolution) {
@@ -475,6 +495,9 @@ impl Worker {
         // The kernel does not notify of every route that goes with a link or an address.
         let Self { resolver, kernel, outcomes, .. } = self;
         resolver.on_routes(now, kernel, outcomes);
+        if changes.link && self.kernel.is_unsettled() {
+            self.settles_at.get_or_insert(now + SETTLING_TIME);
+        }
         is_answered
     }
 
