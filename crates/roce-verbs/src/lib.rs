@@ -118,6 +118,7 @@ mod thread_wait;
 mod trace;
 mod verb_faults;
 mod work_slots;
+mod wr_error;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -132,7 +133,7 @@ pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceInfo};
 pub use device_config::{DeviceConfig, PeersInRun, QueueRule};
 pub use driver::SleepSet;
-pub use error::{BadWr, Error, WrError};
+pub use error::Error;
 pub use event_descriptor::may_events_be_read;
 pub use last_thread::watch_main_thread;
 pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
@@ -155,6 +156,7 @@ pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use thread_wait::YieldPolicy;
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use verb_faults::InjectedError;
+pub use wr_error::{BadWr, WrError};
 
 pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_faults::{Errno, FaultRule, FaultSentence, VerbRule};

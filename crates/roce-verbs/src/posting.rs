@@ -7,8 +7,8 @@ use roce_wire::Qpn;
 
 use crate::address_handle::AddressHandle;
 use crate::engine::{Engine, check_post};
-use crate::error::{BadWr, WrError};
 use crate::queue_pair::QueuePair;
+use crate::wr_error::{BadWr, WrError};
 
 /// Where a datagram goes; as the `ud` part of `ibv_send_wr`.
 #[derive(Clone, Copy, Debug)]

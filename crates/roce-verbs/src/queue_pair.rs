@@ -19,11 +19,12 @@ pub use self::builder::QueuePairBuilder;
 use crate::completion_queue::CompletionQueue;
 use crate::driver::{Driver, QueuePairRunCell, Shard};
 use crate::engine::{self, Engine};
-use crate::error::{BadWr, Error, WrError};
+use crate::error::Error;
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
 use crate::places::QueuePairPlaces;
 use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::wr_error::{BadWr, WrError};
 
 /// One end of a connection, or a queue pair of datagrams; as `ibv_qp`.
 ///

@@ -10,10 +10,11 @@ use roce_transport::{
 
 use crate::driver::{Driver, Shard};
 use crate::engine::{Engine, check_post};
-use crate::error::{BadWr, Error, WrError};
+use crate::error::Error;
 use crate::events::EventQueue;
 use crate::places::SharedReceivePlaces;
 use crate::protection_domain::ProtectionDomain;
+use crate::wr_error::{BadWr, WrError};
 
 /// Receives that several queue pairs take from; as `ibv_srq`.
 ///
