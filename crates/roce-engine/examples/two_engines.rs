@@ -13,8 +13,8 @@ use roce_engine::{
 use roce_io::{MemoryConfig, MemoryDevice, memory_pair};
 use roce_transport::{
     AccessFlags, AsyncEvent, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
-    Instant, PathAttributes, PdHandle, QpAttributes, QpInit, RemoteAddr, SendOperation, SendWr,
-    Service, Sge,
+    Instant, PathAttributes, PdHandle, PostError, QpAttributes, QpInit, RemoteAddr, SendOperation,
+    SendWr, Service, Sge,
 };
 use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
@@ -32,6 +32,7 @@ impl Consumer for Program {
     type Observer = ();
     type Region = Rc<PlainRegion>;
     type Queue = ();
+    type Refusal = PostError;
 
     fn can_bypass((): &(), _: CqHandle) -> bool {
         false

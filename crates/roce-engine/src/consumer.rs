@@ -2,7 +2,10 @@
 
 use std::ops::Deref;
 
-use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant, Observer};
+use roce_transport::{
+    AsyncEvent, Completion, CompletionStatus, CqHandle, Instant, Observer, PostError,
+};
+use roce_wire::Qpn;
 
 use crate::region::Region;
 
@@ -14,6 +17,8 @@ pub trait Consumer {
     type Region: Deref<Target: Region>;
     /// A completion queue whose caller runs the round.
     type Queue;
+    /// Why a request is not posted.
+    type Refusal: From<PostError>;
 
     /// Returns true if a completion for `handle` may be returned to the caller that polls `poller`,
     /// without entering the queue.
@@ -21,6 +26,17 @@ pub trait Consumer {
 
     /// Returns true if `poller` has a channel: its caller may wait for a report instead of polling.
     fn has_channel(poller: &Self::Queue) -> bool;
+
+    /// Returns the fault that the post of a request to the send queue of a queue pair meets. `send_cq` returns
+    /// the completion queue of that.
+    #[inline]
+    fn fault_of_post(
+        &mut self,
+        _queue_pair: Qpn,
+        _send_cq: impl FnOnce() -> Option<CqHandle>,
+    ) -> Option<CallFault<Self::Refusal>> {
+        None
+    }
 
     /// Returns the fault that a completion meets, before it is delivered to its queue.
     #[inline]
@@ -51,6 +67,15 @@ pub trait Consumer {
     /// Called in each round with work, before completions are delivered, after which the process may
     /// end. `counters` returns the present counters by name.
     fn publish_counters(&self, counters: impl FnOnce() -> Vec<(&'static str, u64)>);
+}
+
+/// A fault that a call meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallFault<E> {
+    /// Why the call fails, if it does, and the counter of it.
+    pub failure: Option<(E, &'static str)>,
+    /// The events that are raised.
+    pub events: Vec<AsyncEvent>,
 }
 
 /// A fault that a completion meets.

@@ -11,7 +11,7 @@ const MAX_STALE: usize = 8;
 
 /// The paths that a queue pair's datagrams need, of which it is a user until these are sent.
 #[derive(Debug, Default)]
-pub struct DatagramPaths {
+pub(crate) struct DatagramPaths {
     /// Datagrams posted so far.
     posted: u64,
     /// Paths in the order of use, each with the value of `posted` behind its last datagram.
@@ -21,7 +21,7 @@ pub struct DatagramPaths {
 impl DatagramPaths {
     /// Notes a datagram posted to a path. `outstanding` returns the number of those not sent.
     #[inline]
-    pub fn on_posted(
+    pub(crate) fn on_posted(
         &mut self,
         table: &mut PathTable,
         path: PathHandle,
@@ -44,7 +44,7 @@ impl DatagramPaths {
     }
 
     /// Releases all paths: nothing is posted.
-    pub fn release(&mut self, table: &mut PathTable) {
+    pub(crate) fn release(&mut self, table: &mut PathTable) {
         self.users.drain(..).for_each(|(path, _)| table.release(path));
     }
 }

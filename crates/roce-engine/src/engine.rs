@@ -15,29 +15,34 @@ mod induced_faults;
 mod link_pauses;
 mod management;
 mod management_calls;
+mod posting;
 mod receive;
 mod source_ports;
 mod transmit;
 mod transmit_queues;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use roce_io::FrameDevice;
-use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant};
+use roce_transport::{Completion, CqHandle, Endpoint, Instant};
 use roce_wire::{Qpn, Sealing};
 
 use self::induced_faults::{RAISED_EVENTS, inject};
 use self::link_pauses::LinkPauses;
 use self::management::{Management, ManagementParts};
 pub use self::management::{ManagementDestination, ManagementPort};
+pub use self::posting::{Departure, Posted};
 use self::source_ports::SourcePorts;
 use self::transmit::MIN_HEADROOM;
 use self::transmit_queues::LocalFrame;
-use crate::consumer::{Consumer, Pushed};
+use crate::consumer::{CallFault, Consumer, Pushed};
+use crate::datagram_paths::DatagramPaths;
 use crate::gid_table::GidTable;
+use crate::key_hasher::KeyHasher;
 use crate::memory_table::MemoryTable;
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::PathTable;
@@ -56,6 +61,8 @@ pub struct Engine<C: Consumer> {
     /// What completions and events go to.
     pub consumer: C,
     numbers: OwnNumbers,
+    /// The paths of posted datagrams, by the number of their queue pair.
+    datagram_paths: HashMap<u32, DatagramPaths, BuildHasherDefault<KeyHasher>>,
     /// Counters of drops outside the endpoint, and of faults of calls and completions, by name.
     drops: BTreeMap<&'static str, u64>,
     wire: Box<dyn FrameDevice>,
@@ -152,11 +159,30 @@ impl<C: Consumer> Engine<C> {
         all
     }
 
-    /// Raises an event with its consequences: see [`Endpoint::raise`]. It is delivered with the next
-    /// completions.
-    pub fn raise(&mut self, now: Instant, event: AsyncEvent) {
-        self.endpoint.raise(now, event);
-        self.count_fault(RAISED_EVENTS);
+    /// Lets a call meet a fault. Its events have their consequences, see [`Endpoint::raise`], and are delivered
+    /// with the next completions.
+    ///
+    /// # Errors
+    /// The failure of the call.
+    #[cold]
+    pub fn meet_fault<E>(&mut self, now: Instant, fault: CallFault<E>) -> Result<(), E> {
+        for event in fault.events {
+            self.endpoint.raise(now, event);
+            self.count_fault(RAISED_EVENTS);
+        }
+        let Some((failure, counter)) = fault.failure else { return Ok(()) };
+        self.count_fault(counter);
+        Err(failure)
+    }
+
+    /// Removes a queue pair: see [`Endpoint::destroy_qp`]. Windows that it has bound are bound no more, and the
+    /// paths of its datagrams lose a user.
+    pub fn destroy_qp(&mut self, queue_pair: Qpn) {
+        self.endpoint.destroy_qp(queue_pair);
+        self.memory.unbind_windows_of(queue_pair);
+        if let Some(mut users) = self.datagram_paths.remove(&queue_pair.get()) {
+            users.release(&mut self.paths);
+        }
     }
 
     /// Counts a fault under a name, among the counters.
@@ -187,6 +213,7 @@ impl<C: Consumer> Engine<C> {
             gids,
             consumer,
             numbers: OwnNumbers::default(),
+            datagram_paths: HashMap::default(),
             drops: BTreeMap::new(),
             wire,
             lo,
@@ -290,12 +317,6 @@ impl<C: Consumer> Engine<C> {
     #[inline]
     pub fn doorbells(&self) -> &DoorbellCoalescing {
         &self.policy.doorbells
-    }
-
-    /// As [`doorbells`](Self::doorbells), to note posts.
-    #[inline]
-    pub fn doorbells_mut(&mut self) -> &mut DoorbellCoalescing {
-        &mut self.policy.doorbells
     }
 
     /// Returns the time of the last round or post.

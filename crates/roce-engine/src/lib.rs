@@ -2,13 +2,14 @@
 //!
 //! An [`Engine`] joins the endpoint of `roce-transport` with what a device has around it: interfaces,
 //! a table of registered memory, the paths to peers, and the decisions about timing. It has no clock,
-//! thread, lock or socket: the time is an argument, and the rest are ports.
+//! thread, lock or socket: the time is an argument, or asked of the caller that posts, and the rest are ports.
 //!
 //! | port | what is behind it |
 //! |---|---|
 //! | [`FrameDevice`](roce_io::FrameDevice) | an interface, or a queue in memory |
 //! | [`Region`] | registered memory |
 //! | [`Consumer`] | completion queues, asynchronous events, published counters |
+//! | [`SendQueue`] | the places of a send queue, and the clock of a caller that posts to it |
 //! | [`Observer`](roce_transport::Observer) | traces and probes |
 //! | [`Kernel`] | the kernel's routes and neighbours |
 //! | [`ManagementPort`] | events of connection management, and the paths to its peers |
@@ -37,15 +38,17 @@ mod region;
 mod resolver;
 mod revocable;
 mod route;
+mod send_queue;
 mod window_table;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use consumer::{CompletionFault, Consumer, Pushed};
-pub use datagram_paths::DatagramPaths;
-pub use engine::{Engine, EngineParts, ManagementDestination, ManagementPort, RoundOutcome};
+pub use consumer::{CallFault, CompletionFault, Consumer, Pushed};
+pub use engine::{
+    Departure, Engine, EngineParts, ManagementDestination, ManagementPort, Posted, RoundOutcome,
+};
 pub use gid_table::{GidEntry, GidTable, GidType};
 pub use kernel::{Kernel, Solicitation};
 pub use key_hasher::KeyHasher;
@@ -56,4 +59,5 @@ pub use plain_region::PlainRegion;
 pub use region::Region;
 pub use resolver::Resolver;
 pub use route::{Flow, InterfaceRoute, Neighbour, NextHop, Outcome, RouteError};
+pub use send_queue::{InlineBuffers, SendQueue, SendRequest};
 pub use window_table::{MAX_WINDOWS, WindowType};

@@ -24,7 +24,8 @@ mod silent_reply;
 mod wait;
 mod yield_timing;
 
-pub use doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
+pub use doorbell::{CallerRun, Check, DoorbellCoalescing, Held, PostRuns, QueuePairRun};
+pub(crate) use doorbell::{Doorbell, PostedRequests};
 pub use driver_thread::{
     Decision, DriverThreadPolicy, INLINE_RECENT, MAX_RECHECK, MIN_RECHECK, Situation,
 };

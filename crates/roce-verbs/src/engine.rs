@@ -5,7 +5,7 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
-use roce_engine::{CompletionFault, Consumer, KeyHasher, OwnNumbers, Pushed};
+use roce_engine::{CallFault, CompletionFault, Consumer, KeyHasher, OwnNumbers, Pushed};
 use roce_faults::VerbMoment;
 use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
 use roce_wire::{PathMtu, Qpn};
@@ -18,6 +18,7 @@ use crate::queue_state::QueueState;
 use crate::region::Mapping;
 use crate::trace::TraceObserver;
 use crate::verb_faults::{InjectedError, VerbFaults};
+use crate::wr_error::WrError;
 
 /// The engine of a shard.
 pub(crate) type Engine = roce_engine::Engine<Objects>;
@@ -57,7 +58,7 @@ pub(crate) fn own_numbers(engine: &Engine) -> OwnNumbers {
     OwnNumbers { blocks, general_services, multicast: engine.endpoint.has_groups() }
 }
 
-/// Counts the post of a request, if calls meet faults.
+/// Counts the post of a receive, if calls meet faults.
 ///
 /// # Errors
 /// [`InjectedError`].
@@ -123,6 +124,7 @@ impl Consumer for Objects {
     type Observer = TraceObserver;
     type Region = Arc<Mapping>;
     type Queue = QueueState;
+    type Refusal = WrError;
 
     fn can_bypass(poller: &QueueState, handle: CqHandle) -> bool {
         poller.can_bypass_queue(handle)
@@ -135,6 +137,16 @@ impl Consumer for Objects {
 
     fn has_channel(poller: &QueueState) -> bool {
         poller.has_channel()
+    }
+
+    #[inline]
+    fn fault_of_post(
+        &mut self,
+        queue_pair: Qpn,
+        send_cq: impl FnOnce() -> Option<CqHandle>,
+    ) -> Option<CallFault<WrError>> {
+        let faults = self.verb_faults.as_ref()?;
+        Some(faults.fault_of_call(VerbMoment::PostSend, Some(queue_pair), send_cq))
     }
 
     #[inline]

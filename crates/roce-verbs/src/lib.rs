@@ -144,7 +144,7 @@ pub use named_device::{
 pub use null_region::NullRegion;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
-pub use posting::{DatagramTarget, InlineBuffers};
+pub use posting::DatagramTarget;
 pub use protection_domain::ProtectionDomain;
 pub use purpose::Purpose;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
@@ -158,7 +158,7 @@ pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use verb_faults::InjectedError;
 pub use wr_error::{BadWr, WrError};
 
-pub use roce_engine::{GidEntry, GidType, MAX_WINDOWS, RouteError, WindowType};
+pub use roce_engine::{GidEntry, GidType, InlineBuffers, MAX_WINDOWS, RouteError, WindowType};
 pub use roce_faults::{Errno, FaultRule, FaultSentence, VerbRule};
 pub use roce_io::process::{Generation, Own};
 pub use roce_io::{

@@ -1,12 +1,12 @@
 //! Posting to the send queue of a queue pair.
 
-use roce_engine::policy::Posted;
-use roce_faults::VerbMoment;
-use roce_transport::{Destination, InlineData, Instant, PostError, SendWr};
+use roce_engine::policy::PostRuns;
+use roce_engine::{InlineBuffers, Posted, SendRequest};
+use roce_transport::{Destination, InlineData, SendWr};
 use roce_wire::Qpn;
 
 use crate::address_handle::AddressHandle;
-use crate::engine::{Engine, check_post};
+use crate::driver::EngineGuard;
 use crate::queue_pair::QueuePair;
 use crate::wr_error::{BadWr, WrError};
 
@@ -21,17 +21,20 @@ pub struct DatagramTarget<'a> {
     pub q_key: u32,
 }
 
-/// The memory of a queue pair's completed requests, for new long inline data.
-#[derive(Debug)]
-pub struct InlineBuffers<'a> {
-    engine: &'a mut Engine,
-    queue_pair: Qpn,
+/// A datagram of a queue pair, and its target.
+struct Datagram<'a> {
+    work: SendWr,
+    to: DatagramTarget<'a>,
+    from: &'a QueuePair,
 }
 
-impl InlineBuffers<'_> {
-    /// Returns empty inline data, which have the memory of earlier ones if there are some.
-    pub fn take(&mut self) -> InlineData {
-        self.engine.endpoint.take_inline_buffer(self.queue_pair)
+impl SendRequest<WrError> for Datagram<'_> {
+    fn destination(&self) -> Result<Option<Destination>, WrError> {
+        self.from.destination(self.to).map(Some)
+    }
+
+    fn into_work(self) -> SendWr {
+        self.work
     }
 }
 
@@ -66,7 +69,7 @@ impl QueuePair {
         &self,
         next: impl FnMut(&mut InlineBuffers<'_>) -> Option<SendWr>,
     ) -> Result<(), BadWr> {
-        self.post_each(next, |engine, now, work| self.post_one(engine, now, work))
+        self.post_requests(next)
     }
 
     /// As [`post_send`](Self::post_send), but posts all requests or none; as `ibv_wr_complete`.
@@ -112,14 +115,12 @@ impl QueuePair {
     /// # Errors
     /// As [`post_send_to`](Self::post_send_to).
     pub fn post_datagrams_with<'a>(
-        &self,
-        next: impl FnMut(&mut InlineBuffers<'_>) -> Option<(SendWr, DatagramTarget<'a>)>,
+        &'a self,
+        mut next: impl FnMut(&mut InlineBuffers<'_>) -> Option<(SendWr, DatagramTarget<'a>)>,
     ) -> Result<(), BadWr> {
-        let post = |engine: &mut Engine, now, (work, to): (SendWr, DatagramTarget<'a>)| {
-            let to = self.destination(to)?;
-            self.post_datagram(engine, now, work, to)
-        };
-        self.post_each(next, post)
+        self.post_requests(|buffers| {
+            next(buffers).map(|(work, to)| Datagram { work, to, from: self })
+        })
     }
 
     /// As [`post_send_all`](Self::post_send_all), for datagrams; `to` returns the destination of each
@@ -136,118 +137,47 @@ impl QueuePair {
         self.post_all(requests, buffers, |index| Ok(Some(self.destination(to(index)?)?)))
     }
 
+    #[inline]
+    fn post_requests<R: SendRequest<WrError>>(
+        &self,
+        next: impl FnMut(&mut InlineBuffers<'_>) -> Option<R>,
+    ) -> Result<(), BadWr> {
+        let (mut engine, mut runs) = self.begin_post()?;
+        let posted = engine.post(self, &mut runs, next);
+        self.end_post(engine, runs, posted)
+    }
+
     fn post_all(
         &self,
         requests: &mut Vec<SendWr>,
         buffers: &mut Vec<InlineData>,
         to: impl Fn(usize) -> Result<Option<Destination>, WrError>,
     ) -> Result<(), BadWr> {
-        self.post_counted(|engine, now| {
-            let mut posted = Count::default();
-            let mut post_all = || {
-                for (index, work) in requests.iter().enumerate() {
-                    let verb = VerbMoment::PostSend;
-                    check_post(engine, now, verb, Some(self.number))
-                        .map_err(|fault| BadWr { index, source: fault.into() })?;
-                    let to = to(index).map_err(|source| BadWr { index, source })?;
-                    let checked = engine.endpoint.check_send(self.number, work, to.as_ref(), index);
-                    checked
-                        .and_then(|()| self.check_send_room(engine, index as u32))
-                        .map_err(|refused| BadWr { index, source: refused.into() })?;
-                }
-                let mut allocated = 0;
-                for (index, work) in requests.drain(..).enumerate() {
-                    allocated += usize::from(work.data.is_allocated_inline());
-                    let to = to(index).map_err(|source| BadWr { index, source })?;
-                    let count = match to {
-                        Some(to) => self.post_datagram(engine, now, work, to),
-                        None => self.post_one(engine, now, work),
-                    };
-                    posted.add(count.map_err(|source| BadWr { index, source })?);
-                }
-                let taken = (0..allocated).map(|_| engine.endpoint.take_inline_buffer(self.number));
-                buffers.extend(taken.take_while(InlineData::is_allocated));
-                Ok(())
-            };
-            (post_all(), posted)
-        })
+        let (mut engine, mut runs) = self.begin_post()?;
+        let posted = engine.post_all(self, &mut runs, requests, buffers, to);
+        self.end_post(engine, runs, posted)
     }
 
-    /// Fails if the send queue has no place behind `ahead` more requests.
+    /// Locks the engine, and returns the runs that a post of the calling thread belongs to.
     #[inline]
-    fn check_send_room(&self, engine: &Engine, ahead: u32) -> Result<(), PostError> {
-        self.places.check_send(ahead, || engine.endpoint.query_qp(self.number))
+    fn begin_post(&self) -> Result<(EngineGuard<'_>, PostRuns), BadWr> {
+        let forked = |_| BadWr { index: 0, source: WrError::Forked };
+        let engine = self.shard.engine().map_err(forked)?;
+        Ok((engine, PostRuns { caller: self.shard.caller_run(), queue_pair: self.run.load() }))
     }
 
-    /// Posts what `next` returns until it returns nothing, or one is refused.
+    /// Stores what a post has changed.
     #[inline]
-    fn post_each<T>(
+    fn end_post(
         &self,
-        mut next: impl FnMut(&mut InlineBuffers<'_>) -> Option<T>,
-        mut post: impl FnMut(&mut Engine, Instant, T) -> Result<Count, WrError>,
+        mut engine: EngineGuard<'_>,
+        runs: PostRuns,
+        posted: Posted<WrError>,
     ) -> Result<(), BadWr> {
-        self.post_counted(|engine, now| {
-            let mut posted = Count::default();
-            let mut buffers = InlineBuffers { engine, queue_pair: self.number };
-            // In a loop, to move the requests fewer times.
-            while let Some(work) = next(&mut buffers) {
-                let admitted =
-                    check_post(buffers.engine, now, VerbMoment::PostSend, Some(self.number));
-                match admitted.map_err(WrError::from).and_then(|()| post(buffers.engine, now, work))
-                {
-                    Ok(count) => posted.add(count),
-                    Err(source) => {
-                        return (Err(BadWr { index: posted.requests as usize, source }), posted);
-                    }
-                }
-            }
-            (Ok(()), posted)
-        })
-    }
-
-    /// Posts under the engine's lock. `post` returns how much it has posted.
-    #[inline]
-    fn post_counted(
-        &self,
-        post: impl FnOnce(&mut Engine, Instant) -> (Result<(), BadWr>, Count),
-    ) -> Result<(), BadWr> {
-        let posted = self.shard.post_send(&self.run, |engine, now| {
-            engine.on_send(self.number);
-            let (result, Count { requests, bytes, is_signaled }) = post(engine, now);
-            let is_outstanding = engine.endpoint.has_outstanding(self.number);
-            let queue_pair = self.number;
-            (result, Posted { queue_pair, requests, bytes, is_outstanding, is_signaled })
-        });
-        posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
-    }
-
-    /// Posts a request.
-    #[inline]
-    fn post_one(&self, engine: &mut Engine, now: Instant, work: SendWr) -> Result<Count, WrError> {
-        let count = Count::of(&work);
-        self.check_send_room(engine, 0)?;
-        engine.endpoint.post_send(now, self.number, work)?;
-        self.places.take_send();
-        Ok(count)
-    }
-
-    /// Posts a datagram.
-    fn post_datagram(
-        &self,
-        engine: &mut Engine,
-        now: Instant,
-        work: SendWr,
-        to: Destination,
-    ) -> Result<Count, WrError> {
-        let count = Count::of(&work);
-        self.check_send_room(engine, 0)?;
-        engine.endpoint.post_send_to(now, self.number, work, to)?;
-        self.places.take_send();
-        let Engine { endpoint, paths, .. } = engine;
-        let outstanding =
-            || endpoint.query_qp(self.number).map_or(0, |info| info.sends_outstanding);
-        self.lock_datagram_paths().on_posted(paths, to.path.handle, outstanding);
-        Ok(count)
+        self.run.store(runs.queue_pair);
+        self.shard.set_caller_run(runs.caller);
+        engine.note_posted(posted.departure);
+        posted.result.map_err(|(index, source)| BadWr { index, source })
     }
 
     /// Returns the destination as the endpoint has it.
@@ -257,28 +187,5 @@ impl QueuePair {
         }
         let mtu = self.driver.port().active_mtu().ok_or(WrError::NoPathMtu)?;
         Ok(Destination { path: to.ah.attributes(), mtu, qpn: to.qpn, q_key: to.q_key })
-    }
-}
-
-/// What a call has posted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    requests: u32,
-    bytes: u64,
-    /// One of the requests is signaled.
-    is_signaled: bool,
-}
-
-impl Count {
-    #[inline]
-    fn of(work: &SendWr) -> Self {
-        Self { requests: 1, bytes: work.data.len(), is_signaled: work.signaled }
-    }
-
-    #[inline]
-    fn add(&mut self, posted: Self) {
-        self.requests += posted.requests;
-        self.bytes += posted.bytes;
-        self.is_signaled |= posted.is_signaled;
     }
 }

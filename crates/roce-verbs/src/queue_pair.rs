@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use roce_engine::DatagramPaths;
+use roce_engine::SendQueue;
 use roce_faults::VerbMoment;
 use roce_io::MulticastMembership;
 use roce_transport::{
@@ -94,8 +94,6 @@ pub struct QueuePair {
     srq: Option<SharedReceiveQueue>,
     /// The path in use, of which this is a user. Changed with the paths of the device locked.
     path: Mutex<Option<PathHandle>>,
-    /// As `path`, for the datagrams that are posted. Locked under the engine's lock.
-    datagram_paths: Mutex<DatagramPaths>,
     /// Posts of the present run; see [`DoorbellCoalescing`](roce_engine::policy::DoorbellCoalescing).
     pub(crate) run: QueuePairRunCell,
     /// The multicast groups of which it is a member.
@@ -296,10 +294,6 @@ impl QueuePair {
         engine.endpoint.query_qp(self.number).ok_or(Error::ShutDown)
     }
 
-    pub(crate) fn lock_datagram_paths(&self) -> MutexGuard<'_, DatagramPaths> {
-        self.datagram_paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Posts requests to the receive queue in order; as `ibv_post_recv`.
     ///
     /// # Errors
@@ -333,25 +327,49 @@ impl QueuePair {
     }
 }
 
+impl SendQueue for QueuePair {
+    #[inline]
+    fn queue_pair(&self) -> Qpn {
+        self.number
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.shard.now()
+    }
+
+    #[inline]
+    fn check_room(
+        &self,
+        ahead: u32,
+        info: impl FnOnce() -> Option<QpInfo>,
+    ) -> Result<(), PostError> {
+        self.places.check_send(ahead, info)
+    }
+
+    #[inline]
+    fn take_place(&self) {
+        self.places.take_send();
+    }
+}
+
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
         let forked = self.shard.end(|engine| {
             let had_groups = engine.endpoint.has_groups();
             let shared_receive = self.shared_receive_in_use(engine);
-            engine.endpoint.destroy_qp(self.number);
+            engine.destroy_qp(self.number);
             if self.srq.is_some() || !self.places.is_empty() {
                 self.queues.iter().for_each(|queue| queue.inner().retire_qp(self.number));
             }
             shared_receive.into_iter().for_each(SharedReceiveQueue::lose_receive);
-            engine.memory.unbind_windows_of(self.number);
             engine.consumer.events.remove(EventSource::QueuePair(self.number));
             engine.consumer.numbers.free(self.number);
             if self.number == Qpn::GSI || had_groups != engine.endpoint.has_groups() {
                 // If the filter cannot be narrowed, the endpoint drops its packets.
                 let _refused = engine::update_filters(engine);
             }
-            self.lock_datagram_paths().release(&mut engine.paths);
         });
         if forked.is_err() {
             return;

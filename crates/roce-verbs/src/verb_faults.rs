@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use roce_engine::{CompletionFault, Consumer, Engine};
+use roce_engine::{CallFault, CompletionFault, Consumer, Engine};
 use roce_faults::{Errno, FaultEventKind, VerbCounter, VerbFault, VerbMoment, VerbRule};
 use roce_io::{FaultConfig, FaultEvent, FaultLog};
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant};
@@ -153,16 +153,24 @@ impl VerbFaults {
         verb: VerbMoment,
         qpn: Option<Qpn>,
     ) -> Result<(), InjectedError> {
+        let fault = self.fault_of_call(verb, qpn, || engine.endpoint.send_queue_of(qpn?));
+        engine.meet_fault(now, fault)
+    }
+
+    /// Counts a call, and returns what it meets. `send_cq` returns the completion queue of a queue pair's sends.
+    pub(crate) fn fault_of_call<E: From<InjectedError>>(
+        &self,
+        verb: VerbMoment,
+        qpn: Option<Qpn>,
+        send_cq: impl FnOnce() -> Option<CqHandle>,
+    ) -> CallFault<E> {
         let met = self.lock().meet(verb, qpn);
-        for kind in met.events {
-            let cq = || qpn.and_then(|qpn| engine.endpoint.send_queue_of(qpn));
-            if let Some(event) = event(kind, qpn, cq) {
-                engine.raise(now, event);
-            }
+        let failure = met.errno.map(|errno| InjectedError { verb: verb.name(), errno });
+        let cq = std::cell::LazyCell::new(send_cq);
+        CallFault {
+            failure: failure.map(|error| (error.into(), verb.counter())),
+            events: met.events.into_iter().filter_map(|kind| event(kind, qpn, || *cq)).collect(),
         }
-        let Some(errno) = met.errno else { return Ok(()) };
-        engine.count_fault(verb.counter());
-        Err(InjectedError { verb: verb.name(), errno })
     }
 
     /// Counts a completion, and returns the fault that it meets.

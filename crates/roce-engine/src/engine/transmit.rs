@@ -245,7 +245,7 @@ mod tests {
     use roce_io::RxFrame;
     use roce_transport::{
         AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
-        QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
+        PostError, QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
     };
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
@@ -265,6 +265,7 @@ mod tests {
         type Observer = ();
         type Region = Rc<PlainRegion>;
         type Queue = ();
+        type Refusal = PostError;
 
         fn can_bypass((): &(), _: CqHandle) -> bool {
             false

@@ -93,7 +93,7 @@ pub struct DoorbellCoalescing {
 
 /// The decision about a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doorbell {
+pub(crate) enum Doorbell {
     /// Its requests wait for the next post.
     Hold,
     /// It leaves now, and all that was held with it.
@@ -115,7 +115,7 @@ impl CallerRun {
     pub const NONE: Self = Self { number: 0, returned_at: Instant::from_nanos(0) };
 
     /// Returns true if the caller has called no other function since its last post.
-    pub fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.number != 0
     }
 }
@@ -129,19 +129,44 @@ pub struct QueuePairRun {
     pub posts: u32,
 }
 
+/// The runs that a post belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PostRuns {
+    /// That of its caller.
+    pub caller: CallerRun,
+    /// The part of that which goes to its queue pair.
+    pub queue_pair: QueuePairRun,
+}
+
 /// The requests of one post.
 #[derive(Clone, Copy, Debug)]
-pub struct Posted {
+pub(crate) struct PostedRequests {
     /// The queue pair.
-    pub queue_pair: Qpn,
+    pub(crate) queue_pair: Qpn,
     /// Number of requests.
-    pub requests: u32,
+    pub(crate) requests: u32,
     /// Bytes of all their messages.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Packets of the queue pair may be under way.
-    pub is_outstanding: bool,
+    pub(crate) is_outstanding: bool,
     /// One of the requests is signaled.
-    pub is_signaled: bool,
+    pub(crate) is_signaled: bool,
+}
+
+impl PostedRequests {
+    /// Returns no requests to a queue pair.
+    #[inline]
+    pub(crate) fn none_to(queue_pair: Qpn) -> Self {
+        Self { queue_pair, requests: 0, bytes: 0, is_outstanding: false, is_signaled: false }
+    }
+
+    /// Adds a request.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: u64, is_signaled: bool) {
+        self.requests += 1;
+        self.bytes += bytes;
+        self.is_signaled |= is_signaled;
+    }
 }
 
 impl Default for DoorbellCoalescing {
@@ -168,12 +193,12 @@ impl DoorbellCoalescing {
     /// Decides about the requests that a caller in the middle of a run has posted at `now`. Unless
     /// they are held, [`on_returned`](Self::on_returned) follows.
     #[inline]
-    pub fn on_post(
+    pub(crate) fn on_post(
         &mut self,
         now: Instant,
         caller: &mut CallerRun,
         queue_pair: &mut QueuePairRun,
-        posted: Posted,
+        posted: PostedRequests,
     ) -> Doorbell {
         if now.saturating_since(caller.returned_at) > MAX_GAP {
             self.judge_caller(now);
@@ -215,7 +240,7 @@ impl DoorbellCoalescing {
 
     /// Begins a run of a caller with a post that leaves at once.
     #[inline]
-    pub fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
+    pub(crate) fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
         self.run += 1;
         caller.number = self.run;
         *queue_pair = QueuePairRun { number: self.run, posts: 1 };
@@ -223,7 +248,7 @@ impl DoorbellCoalescing {
 
     /// Notes that a post that was not held has left, and that its caller returns at `now`.
     #[inline]
-    pub fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
+    pub(crate) fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
         self.note_return(now, caller);
     }
 
@@ -237,7 +262,7 @@ impl DoorbellCoalescing {
     /// Returns true if the caller has made as many posts to `queue_pair` without polling as would be
     /// held: requests may then be left that the window did not admit.
     #[inline]
-    pub fn is_long_run(queue_pair: QueuePairRun) -> bool {
+    pub(crate) fn is_long_run(queue_pair: QueuePairRun) -> bool {
         queue_pair.posts >= MAX_REQUESTS
     }
 
@@ -249,14 +274,14 @@ impl DoorbellCoalescing {
 
     /// Notes that held requests leave.
     #[inline]
-    pub fn on_transmit(&mut self) {
+    pub(crate) fn on_transmit(&mut self) {
         self.held_requests = 0;
         self.held_bytes = 0;
     }
 
     /// Notes a caller's round at `now`.
     #[inline]
-    pub fn on_round(&mut self, now: Instant) {
+    pub(crate) fn on_round(&mut self, now: Instant) {
         if self.awaits_round {
             self.judge_caller(now);
         }
@@ -264,7 +289,7 @@ impl DoorbellCoalescing {
 
     /// Notes a round of the driver thread at `now`. It proves that callers were away too long, but
     /// not that they were prompt.
-    pub fn on_driver_round(&mut self, now: Instant) {
+    pub(crate) fn on_driver_round(&mut self, now: Instant) {
         if self.awaits_round && now.saturating_since(self.returned_at) > MAX_PROMPT {
             if self.is_holding() {
                 self.burst = 0;
@@ -276,14 +301,14 @@ impl DoorbellCoalescing {
 
     /// Notes a quick poll that found nothing. Not called while [`is_in_run`](Self::is_in_run).
     #[inline]
-    pub fn on_quick_poll(&mut self) {
+    pub(crate) fn on_quick_poll(&mut self) {
         self.awaits_round = false;
     }
 
     /// Returns true if posts have followed each other directly since the last round. The poll that
     /// ends the run needs the clock, and so a full round.
     #[inline]
-    pub fn is_in_run(&self) -> bool {
+    pub(crate) fn is_in_run(&self) -> bool {
         self.consecutive > 0 || self.is_holding()
     }
 
@@ -294,7 +319,7 @@ impl DoorbellCoalescing {
     }
 
     /// Returns the number of posts that were held since the device was opened.
-    pub fn coalesced(&self) -> u64 {
+    pub(crate) fn coalesced(&self) -> u64 {
         self.coalesced
     }
 

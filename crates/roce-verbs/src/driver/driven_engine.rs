@@ -9,10 +9,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_engine::policy::{BACKLOG_RETRY, Cause, DoorbellCoalescing, MAX_RECHECK, QuickPoll};
-use roce_engine::{MemoryTable, PathTable, RoundOutcome};
+use roce_engine::policy::{BACKLOG_RETRY, Cause, MAX_RECHECK, QuickPoll};
+use roce_engine::{Departure, MemoryTable, PathTable, RoundOutcome};
 use roce_transport::Instant;
-use roce_wire::Qpn;
 
 use super::common::instant_since;
 use super::held_posts::HeldPosts;
@@ -116,20 +115,20 @@ impl EngineGuard<'_> {
         self.engine.deliver(now);
     }
 
-    /// Notes that what was posted waits for the next post: until then, or until the driver thread's next
-    /// look at held posts.
-    pub(super) fn hold_posts(&mut self, now: Instant) {
-        self.last = LastUse::Nothing;
-        self.engine.set_now(now);
-        self.note_held_posts(now);
-    }
-
-    /// Lets the driver thread look after posts that are held at `now`.
-    pub(super) fn note_held_posts(&self, now: Instant) {
-        let DrivenEngine { held_posts, sleep, .. } = self.of;
-        let interval = self.engine.doorbells().check_interval();
-        if held_posts.note_held(now, interval) && held_posts.is_missed(sleep) {
-            sleep.wake();
+    /// Notes a post, and lets the driver thread look after what has not left.
+    #[inline]
+    pub(crate) fn note_posted(&mut self, departure: Departure) {
+        self.last = match departure {
+            Departure::Held => LastUse::Nothing,
+            Departure::Left | Departure::Stalled => LastUse::Round,
+        };
+        if departure != Departure::Left {
+            let DrivenEngine { held_posts, sleep, .. } = self.of;
+            let interval = self.engine.doorbells().check_interval();
+            if held_posts.note_held(self.engine.last_now(), interval) && held_posts.is_missed(sleep)
+            {
+                sleep.wake();
+            }
         }
     }
 
@@ -137,23 +136,6 @@ impl EngineGuard<'_> {
     #[inline]
     pub(super) fn quick_poll(&mut self) -> QuickPoll {
         self.engine.quick_poll()
-    }
-
-    /// Sets the time of the next step: see [`Engine::set_now`](roce_engine::Engine::set_now).
-    #[inline]
-    pub(super) fn set_now(&mut self, now: Instant) {
-        self.engine.set_now(now);
-    }
-
-    /// Returns which posted requests wait for the next one, to note posts.
-    #[inline]
-    pub(super) fn doorbells_mut(&mut self) -> &mut DoorbellCoalescing {
-        self.engine.doorbells_mut()
-    }
-
-    /// Returns true if a queue pair has requests that were not sent.
-    pub(super) fn has_unsent(&mut self, queue_pair: Qpn) -> bool {
-        self.engine.endpoint.has_unsent(queue_pair)
     }
 
     /// Returns registered memory, of which no change makes the engine send.

@@ -17,12 +17,14 @@ pub(crate) struct QueuePairRunCell {
 }
 
 impl QueuePairRunCell {
-    pub(super) fn load(&self) -> QueuePairRun {
+    #[inline]
+    pub(crate) fn load(&self) -> QueuePairRun {
         let number = self.number.load(Ordering::Relaxed);
         QueuePairRun { number, posts: self.posts.load(Ordering::Relaxed) }
     }
 
-    pub(super) fn store(&self, run: QueuePairRun) {
+    #[inline]
+    pub(crate) fn store(&self, run: QueuePairRun) {
         self.number.store(run.number, Ordering::Relaxed);
         self.posts.store(run.posts, Ordering::Relaxed);
     }

@@ -201,7 +201,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.common.now()
     }
 

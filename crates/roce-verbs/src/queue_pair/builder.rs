@@ -257,7 +257,6 @@ impl QueuePairBuilder {
             places,
             srq: self.srq,
             path: Mutex::default(),
-            datagram_paths: Mutex::default(),
             run: QueuePairRunCell::default(),
             memberships: Mutex::default(),
         })

@@ -16,7 +16,7 @@ use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 use roce_simnet::PD;
 use roce_transport::{
     AccessFlags, AsyncEvent, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
-    Instant, PathAttributes, RecvWr, SendWr,
+    Instant, PathAttributes, PostError, RecvWr, SendWr,
 };
 use roce_wire::{MacAddr, OuterHeaders, PathMtu, Qpn};
 
@@ -40,6 +40,7 @@ impl Consumer for Program {
     type Observer = ();
     type Region = Rc<PlainRegion>;
     type Queue = ();
+    type Refusal = PostError;
 
     fn can_bypass((): &(), _: CqHandle) -> bool {
         false

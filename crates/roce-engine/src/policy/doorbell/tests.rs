@@ -12,7 +12,7 @@ const SEND: Duration = Duration::from_micros(2);
 /// What a post costs that is held.
 const POST: Duration = Duration::from_nanos(200);
 /// A small message on a queue pair with packets under way.
-const SMALL: Posted = Posted {
+const SMALL: PostedRequests = PostedRequests {
     queue_pair: Qpn::GSI,
     requests: 1,
     bytes: 8,
@@ -29,7 +29,7 @@ struct Device {
     callers: [CallerRun; 2],
     queue_pairs: [QueuePairRun; 4],
     /// Requests and bytes that are held, and when the first was posted.
-    waiting: Vec<(Instant, Posted)>,
+    waiting: Vec<(Instant, PostedRequests)>,
     /// The longest that any post was held.
     longest: Duration,
 }
@@ -77,7 +77,7 @@ impl Device {
     }
 
     /// A post of one caller to one queue pair; true if it is held.
-    fn post_to(&mut self, caller: usize, queue_pair: usize, posted: Posted) -> bool {
+    fn post_to(&mut self, caller: usize, queue_pair: usize, posted: PostedRequests) -> bool {
         let run = &mut self.queue_pairs[queue_pair];
         let doorbell = if self.callers[caller].is_begun() {
             self.doorbells.on_post(self.now, &mut self.callers[caller], run, posted)
@@ -178,7 +178,7 @@ fn never_more_than_64_requests_and_64_kib_wait() {
     let mut device = Device::new();
     let (mut requests, mut bytes) = (0, 0);
     for _ in 0..100_000 {
-        let posted = Posted {
+        let posted = PostedRequests {
             requests: dice.random_range(1..20),
             bytes: dice.random_range(0..40_000),
             ..SMALL
@@ -202,7 +202,7 @@ fn longest_hold(seed: u64, longest_burst: u32, min_pause: Duration) -> Duration 
         let (caller, queue_pair) = (dice.random_range(0..2), dice.random_range(0..4));
         for _ in 0..dice.random_range(1..=longest_burst) {
             let is_outstanding = dice.random_ratio(9, 10);
-            device.post_to(caller, queue_pair, Posted { is_outstanding, ..SMALL });
+            device.post_to(caller, queue_pair, PostedRequests { is_outstanding, ..SMALL });
             if dice.random_ratio(1, 500) {
                 // The other caller, at the same time.
                 device.post_to(1 - caller, dice.random_range(0..4), SMALL);
@@ -289,7 +289,7 @@ fn trust_comes_back_with_prompt_polls_and_not_by_the_driver_threads_rounds() {
 fn one_queue_pair_never_holds_another() {
     let mut device = Device::new();
     device.win_trust();
-    let idle = Posted { is_outstanding: false, ..SMALL };
+    let idle = PostedRequests { is_outstanding: false, ..SMALL };
     for _ in 0..100 {
         device.burst(40);
         assert!(!device.waiting.is_empty());
@@ -362,7 +362,7 @@ fn a_caller_that_comes_back_from_polling_stays_in_its_long_burst() {
 fn large_posts_ring_by_their_bytes_and_receive_once_in_64_requests() {
     let mut device = Device::new();
     device.win_trust();
-    let large = Posted { bytes: 4096, ..SMALL };
+    let large = PostedRequests { bytes: 4096, ..SMALL };
     let run = &mut device.queue_pairs[0];
     let caller = &mut device.callers[0];
     device.doorbells.begin_run(caller, run);
@@ -387,8 +387,9 @@ fn held_signaled(period: u32) -> u32 {
     let mut device = Device::new();
     device.win_trust();
     let posts = (1..=100 * period).map(|post| post % period == 0);
-    let held = posts
-        .map(|is_signaled| device.post_to(0, 0, Posted { is_signaled, ..SMALL }) && is_signaled);
+    let held = posts.map(|is_signaled| {
+        device.post_to(0, 0, PostedRequests { is_signaled, ..SMALL }) && is_signaled
+    });
     held.map(u32::from).sum()
 }
 

@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
-use roce_engine::Engine;
 use roce_engine::policy::{
-    BACKLOG_RETRY, CallerRun, Cause, Check, Decision, Doorbell, DoorbellCoalescing,
-    DriverThreadPolicy, Held, MAX_BLOCK, MAX_RECHECK, MIN_RECHECK, Posted, QueuePairRun, QuickPoll,
-    Situation,
+    BACKLOG_RETRY, CallerRun, Cause, Check, Decision, DriverThreadPolicy, Held, MAX_BLOCK,
+    MAX_RECHECK, MIN_RECHECK, PostRuns, QueuePairRun, QuickPoll, Situation,
 };
+use roce_engine::{Departure, Engine, Posted, SendQueue};
 use roce_transport::{Completion, CqHandle, Instant, PostError, SendWr};
 use roce_wire::Qpn;
 
@@ -29,6 +28,22 @@ enum Thread {
     Awake(Instant),
     /// It sleeps until this time, or until a frame comes if it watches the devices.
     Asleep { until: Instant, watches_devices: bool },
+}
+
+/// A send queue at one instant.
+struct Queue {
+    queue_pair: Qpn,
+    now: Instant,
+}
+
+impl SendQueue for Queue {
+    fn queue_pair(&self) -> Qpn {
+        self.queue_pair
+    }
+
+    fn now(&self) -> Instant {
+        self.now
+    }
 }
 
 /// An engine, and the state that its threads share.
@@ -165,42 +180,19 @@ impl Driver {
     }
 
     pub(crate) fn post(&mut self, queue_pair: Qpn, work: SendWr) -> Result<(), PostError> {
-        let before = self.engine.last_now();
-        self.engine.on_send(queue_pair);
-        let (bytes, is_signaled) = (work.data.len(), work.signaled);
-        let result = self.engine.endpoint.post_send(before, queue_pair, work);
-        let is_outstanding = self.engine.endpoint.has_outstanding(queue_pair);
-        let requests = u32::from(result.is_ok());
-        let posted = Posted { queue_pair, requests, bytes, is_outstanding, is_signaled };
-        let now = self.now();
-        let mut run = self.run_of(queue_pair);
-        if self.caller.is_begun() {
-            let doorbell =
-                self.engine.doorbells_mut().on_post(now, &mut self.caller, &mut run, posted);
-            self.set_run(queue_pair, run);
-            match doorbell {
-                Doorbell::Hold => {
-                    self.engine.set_now(now);
-                    self.note_held(now);
-                    return result;
-                }
-                Doorbell::Ring => self.engine.run(now, Cause::Post, None),
-                Doorbell::RingAndReceive => self.engine.run(now, Cause::LongPost, None),
-            };
-        } else {
-            self.engine.doorbells_mut().begin_run(&mut self.caller, &mut run);
-            self.set_run(queue_pair, run);
-            let at = if self.engine.endpoint.needs_fresh_now() { now } else { before };
-            self.engine.run(at, Cause::Post, None);
+        let mut runs = PostRuns { caller: self.caller, queue_pair: self.run_of(queue_pair) };
+        let queue = Queue { queue_pair, now: self.now() };
+        let mut work = Some(work);
+        let Posted { result, departure } = self.engine.post(&queue, &mut runs, |_| work.take());
+        self.caller = runs.caller;
+        self.set_run(queue_pair, runs.queue_pair);
+        if departure != Departure::Held {
+            self.wake_thread_if_late();
         }
-        self.engine.set_now(now);
-        self.engine.doorbells_mut().on_returned(now, &mut self.caller);
-        self.wake_thread_if_late();
-        if DoorbellCoalescing::is_long_run(run) && self.engine.endpoint.has_unsent(queue_pair) {
-            self.engine.run(now, Cause::LongPost, None);
-            self.note_held(now);
+        if departure != Departure::Left {
+            self.note_held(queue.now);
         }
-        result
+        result.map_err(|(_, refused)| refused)
     }
 
     fn run_of(&self, queue_pair: Qpn) -> QueuePairRun {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use roce_engine::policy::INLINE_RECENT;
 use roce_engine::{Consumer, PlainRegion, Pushed};
-use roce_transport::{AsyncEvent, Completion, CqHandle, Instant};
+use roce_transport::{AsyncEvent, Completion, CqHandle, Instant, PostError};
 
 /// A completion queue.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ impl Consumer for Queues {
     type Observer = ();
     type Region = Rc<PlainRegion>;
     type Queue = Polled;
+    type Refusal = PostError;
 
     fn can_bypass(poller: &Polled, handle: CqHandle) -> bool {
         poller.handle == handle && poller.can_bypass
