@@ -77,18 +77,19 @@ fn end(
     let region = Rc::new(PlainRegion::new(REGION_LEN));
     let (access, iova) = (AccessFlags::ALL, REGION.addr);
     let how = Registration { pd: PD, access, iova, invalidatable: false, on_demand: false };
-    engine.memory.insert(Rc::clone(&region), how, || REGION.rkey);
+    engine.memory_mut().insert(Rc::clone(&region), how, || REGION.rkey);
 
     let entry = PathEntry::new(OuterHeaders::new(local, remote))?;
     let entry = entry.with_next_hop(Some(NextHop::Neighbour(macs[1])), macs[0]);
-    let path = PathAttributes { handle: engine.paths.insert(entry), local, remote, max_rate: None };
-    engine.endpoint.create_qp(QPN, QpInit::new(Service::Rc, PD, CqHandle(1)))?;
+    let path =
+        PathAttributes { handle: engine.paths_mut().insert(entry), local, remote, max_rate: None };
+    engine.endpoint_mut().create_qp(QPN, QpInit::new(Service::Rc, PD, CqHandle(1)))?;
     for step in [
         QpAttributes::init(AccessFlags::REMOTE_WRITE),
         QpAttributes::ready_to_receive(path, PathMtu::B1024, QPN, Psn::ZERO),
         QpAttributes::ready_to_send(Psn::ZERO),
     ] {
-        engine.endpoint.modify_qp(Instant::default(), QPN, &step.with_default_limits())?;
+        engine.endpoint_mut().modify_qp(Instant::default(), QPN, &step.with_default_limits())?;
     }
     Ok((engine, region))
 }
@@ -106,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let remote = RemoteAddr { addr: REGION.addr + 100, ..REGION };
     let write = SendWr::new(1, SendOperation::write(remote), piece).signaled();
     client.on_send(QPN);
-    client.endpoint.post_send(Instant::default(), QPN, write)?;
+    client.endpoint_mut().post_send(Instant::default(), QPN, write)?;
 
     // A post sends only; the ACK is received by those rounds in which the program polls.
     client.run(Instant::default(), Cause::Post, None);
@@ -115,7 +116,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let now = Instant::from_nanos(1_000 * rounds);
         client.run(now, Cause::Poll, None);
         server.run(now, Cause::Poll, None);
-        if let Some(completion) = client.consumer.0.pop_front() {
+        if let Some(completion) = client.consumer_mut().0.pop_front() {
             break completion;
         }
         rounds += 1;

@@ -51,15 +51,15 @@ use crate::policy::{Arrivals, Cause, DoorbellCoalescing, Holds, QuickPoll, Round
 /// The engine of a device.
 pub struct Engine<C: Consumer> {
     /// The queue pairs.
-    pub endpoint: Endpoint<C::Observer>,
+    endpoint: Endpoint<C::Observer>,
     /// Registered memory.
-    pub memory: MemoryTable<C::Region>,
+    memory: MemoryTable<C::Region>,
     /// The paths to peers.
-    pub paths: PathTable,
+    paths: PathTable,
     /// The addresses of the device.
-    pub gids: GidTable,
+    gids: GidTable,
     /// What completions and events go to.
-    pub consumer: C,
+    consumer: C,
     numbers: OwnNumbers,
     /// The paths of posted datagrams, by the number of their queue pair.
     datagram_paths: HashMap<u32, DatagramPaths, BuildHasherDefault<KeyHasher>>,
@@ -138,6 +138,58 @@ pub struct EngineParts<C: Consumer> {
 }
 
 impl<C: Consumer> Engine<C> {
+    /// Returns the queue pairs.
+    #[inline]
+    pub fn endpoint(&self) -> &Endpoint<C::Observer> {
+        &self.endpoint
+    }
+
+    /// As [`endpoint`](Self::endpoint), to change. A round must follow whatever makes them send.
+    #[inline]
+    pub fn endpoint_mut(&mut self) -> &mut Endpoint<C::Observer> {
+        &mut self.endpoint
+    }
+
+    /// Returns registered memory.
+    pub fn memory(&self) -> &MemoryTable<C::Region> {
+        &self.memory
+    }
+
+    /// As [`memory`](Self::memory), to change.
+    pub fn memory_mut(&mut self) -> &mut MemoryTable<C::Region> {
+        &mut self.memory
+    }
+
+    /// Returns the paths to peers.
+    pub fn paths(&self) -> &PathTable {
+        &self.paths
+    }
+
+    /// As [`paths`](Self::paths), to change.
+    pub fn paths_mut(&mut self) -> &mut PathTable {
+        &mut self.paths
+    }
+
+    /// Returns the addresses of the device.
+    pub fn gids(&self) -> &GidTable {
+        &self.gids
+    }
+
+    /// As [`gids`](Self::gids), to change.
+    pub fn gids_mut(&mut self) -> &mut GidTable {
+        &mut self.gids
+    }
+
+    /// Returns what completions and events go to.
+    pub fn consumer(&self) -> &C {
+        &self.consumer
+    }
+
+    /// As [`consumer`](Self::consumer), to change.
+    pub fn consumer_mut(&mut self) -> &mut C {
+        &mut self.consumer
+    }
+
     /// Returns all counters by name: those of the transport, of drops outside it, and of the
     /// interface and `lo` together.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -119,8 +119,8 @@ impl AddressHandle {
             let engine = driver.engine()?;
             match source.destination.is_multicast() {
                 // The group is no address to send from.
-                true => engine.gids.first_of_family(source.destination),
-                false => engine.gids.row_of(source.destination),
+                true => engine.gids().first_of_family(source.destination),
+                false => engine.gids().row_of(source.destination),
             }
         };
         let row = row.ok_or_else(|| Error::AddressGone {

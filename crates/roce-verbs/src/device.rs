@@ -265,7 +265,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn port(&self) -> Result<PortAttributes, Error> {
-        let rows = self.driver().engine()?.gids.rows().len();
+        let rows = self.driver().engine()?.gids().rows().len();
         Ok(self.driver().port().attributes(rows))
     }
 
@@ -274,7 +274,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn gid_table(&self) -> Result<Vec<GidEntry>, Error> {
-        Ok(self.driver().engine()?.gids.rows().to_vec())
+        Ok(self.driver().engine()?.gids().rows().to_vec())
     }
 
     /// Returns the row that is used by default: the first IPv4 address, else the
@@ -283,7 +283,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn default_gid_index(&self) -> Result<Option<u8>, Error> {
-        Ok(self.driver().engine()?.gids.default_index())
+        Ok(self.driver().engine()?.gids().default_index())
     }
 
     /// Makes a protection domain.
@@ -411,7 +411,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn congestion(&self) -> Result<CongestionConfig, Error> {
-        Ok(*self.driver().engine()?.endpoint.congestion())
+        Ok(*self.driver().engine()?.endpoint().congestion())
     }
 
     /// Changes congestion control for all contexts of the device. The line rate remains. A sender
@@ -440,9 +440,9 @@ impl Device {
         self.events.shut_down();
         self.driver().open_shards().try_for_each(|shard| {
             shard.end(|engine| {
-                for qpn in engine.consumer.events.queue_pairs_of(&self.events) {
+                for qpn in engine.consumer().events.queue_pairs_of(&self.events) {
                     // Its number stays allocated until the queue pair is dropped.
-                    engine.endpoint.destroy_qp(qpn);
+                    engine.endpoint_mut().destroy_qp(qpn);
                 }
             })
         })

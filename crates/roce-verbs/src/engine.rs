@@ -53,9 +53,9 @@ pub(crate) fn update_filters(engine: &mut Engine) -> io::Result<()> {
 
 /// Returns the present queue pair numbers.
 pub(crate) fn own_numbers(engine: &Engine) -> OwnNumbers {
-    let numbers = &engine.consumer.numbers;
+    let numbers = &engine.consumer().numbers;
     let (blocks, general_services) = (numbers.blocks(), numbers.has_general_services());
-    OwnNumbers { blocks, general_services, multicast: engine.endpoint.has_groups() }
+    OwnNumbers { blocks, general_services, multicast: engine.endpoint().has_groups() }
 }
 
 /// Counts the post of a receive, if calls meet faults.
@@ -69,7 +69,7 @@ pub(crate) fn check_post(
     verb: VerbMoment,
     qpn: Option<Qpn>,
 ) -> Result<(), InjectedError> {
-    match engine.consumer.verb_faults.clone() {
+    match engine.consumer().verb_faults.clone() {
         None => Ok(()),
         Some(faults) => faults.check_call(engine, now, verb, qpn),
     }
@@ -77,7 +77,7 @@ pub(crate) fn check_post(
 
 /// Tells the agent of connection management the addresses and the path MTU of its device.
 pub(crate) fn update_agent(engine: &mut Engine, path_mtu: Option<PathMtu>) {
-    let usable = engine.gids.rows().iter().filter(|row| row.usable);
+    let usable = engine.gids().rows().iter().filter(|row| row.usable);
     let addresses = usable.map(|row| row.gid.ip()).collect();
     if let Some(agent) = engine.agent() {
         agent.set_local_addresses(addresses);

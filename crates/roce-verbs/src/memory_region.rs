@@ -105,7 +105,8 @@ impl MemoryRegion {
     pub unsafe fn reregister(&mut self, change: Reregistration<'_>) -> Result<(), Error> {
         let region = Arc::get_mut(&mut self.0).ok_or(Error::RegionInUse)?;
         let (known, count) = {
-            let memory = &region.driver.engine()?.memory;
+            let engine = region.driver.engine()?;
+            let memory = engine.memory();
             (memory.registration(region.key), memory.windows_bound_to(region.key))
         };
         //= also mw-region-in-use
@@ -173,12 +174,12 @@ impl MemoryRegion {
 
     /// Returns true unless a peer has invalidated the key.
     pub fn is_valid(&self) -> bool {
-        self.0.driver.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
+        self.0.driver.engine().is_ok_and(|engine| engine.memory().is_valid(self.0.key))
     }
 
     /// Returns the number of memory windows that are bound to the region. They end with it.
     pub fn bound_windows(&self) -> usize {
-        self.0.driver.engine().map_or(0, |engine| engine.memory.windows_bound_to(self.0.key))
+        self.0.driver.engine().map_or(0, |engine| engine.memory().windows_bound_to(self.0.key))
     }
 
     /// Returns a range of the region as an SGE.
@@ -360,7 +361,7 @@ impl ProtectionDomain {
         let (mapping, offset) = {
             let engine = self.driver.engine()?;
             let range =
-                engine.memory.on_demand_range(self.handle, lkey, address, len as u64, access);
+                engine.memory().on_demand_range(self.handle, lkey, address, len as u64, access);
             range.map(|(mapping, offset)| (Arc::clone(mapping), offset)).map_err(Error::Advice)?
         };
         if advice == Prefetch::NoFault {

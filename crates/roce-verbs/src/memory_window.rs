@@ -145,7 +145,7 @@ impl MemoryWindow {
 
     /// Returns the present key, and whether the window is bound.
     fn state(&self) -> Option<(u32, bool)> {
-        self.driver.engine().ok()?.memory.window_state(self.number)
+        self.driver.engine().ok()?.memory().window_state(self.number)
     }
 }
 

@@ -98,7 +98,7 @@ impl Path {
     /// [`Error::Forked`].
     pub fn next_hop_mac(&self) -> Result<Option<MacAddr>, Error> {
         let engine = self.0.driver.engine()?;
-        let entry = engine.paths.find(self.0.attributes.handle);
+        let entry = engine.paths().find(self.0.attributes.handle);
         let reachable = entry.filter(|entry| entry.via != Via::NoRoute);
         Ok(reachable.map(|entry| entry.sealer.destination_mac()))
     }
@@ -114,11 +114,11 @@ impl Drop for Inner {
 pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry, Error> {
     let interface = || driver.port().name().to_owned();
     let engine = driver.engine()?;
-    let index = match index.or_else(|| engine.gids.default_index()) {
+    let index = match index.or_else(|| engine.gids().default_index()) {
         Some(index) => index,
         None => return Err(Error::NoAddress { interface: interface() }),
     };
-    engine.gids.usable(index).ok_or_else(|| Error::NoSuchGid { index, interface: interface() })
+    engine.gids().usable(index).ok_or_else(|| Error::NoSuchGid { index, interface: interface() })
 }
 
 /// See [`Device::resolve`](crate::Device::resolve).

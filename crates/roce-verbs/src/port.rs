@@ -191,28 +191,28 @@ impl PortChange {
             engine.set_mtu(next.mtu as usize);
         }
         if before.mac != next.mac {
-            engine.paths.set_source_mac(next.mac);
+            engine.paths_mut().set_source_mac(next.mac);
         }
         if before.addresses != next.addresses {
             engine.set_addresses(&next.addresses);
         }
-        engine.gids.update(next.mac, &next.addresses)
+        engine.gids_mut().update(next.mac, &next.addresses)
     }
 
     /// Raises the events of the change for the contexts of an engine.
     pub(crate) fn raise_events(&self, engine: &mut Engine, has_other_gids: bool) {
         let Self { before, next, .. } = self;
         if before.state != next.state {
-            engine.consumer.push_event(match next.state {
+            engine.consumer_mut().push_event(match next.state {
                 PortState::Active => AsyncEvent::PortActive,
                 PortState::Down => AsyncEvent::PortError,
             });
         }
         if next.is_gone && !before.is_gone {
-            engine.consumer.push_event(AsyncEvent::DeviceFatal);
+            engine.consumer_mut().push_event(AsyncEvent::DeviceFatal);
         }
         if has_other_gids {
-            engine.consumer.push_event(AsyncEvent::GidChange);
+            engine.consumer_mut().push_event(AsyncEvent::GidChange);
         }
     }
 }

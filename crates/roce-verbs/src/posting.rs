@@ -56,7 +56,9 @@ impl QueuePair {
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
         let mut work = work.into_iter();
-        self.post_send_with(|_| work.next())
+        let (mut engine, mut runs) = self.begin_post()?;
+        let posted = engine.post(self, &mut runs, |_| work.next());
+        self.end_post(engine, runs, posted)
     }
 
     /// As [`post_send`](Self::post_send), with requests that are made one by one until there is none.
@@ -69,7 +71,9 @@ impl QueuePair {
         &self,
         next: impl FnMut(&mut InlineBuffers<'_>) -> Option<SendWr>,
     ) -> Result<(), BadWr> {
-        self.post_requests(next)
+        let (mut engine, mut runs) = self.begin_post()?;
+        let posted = engine.post(self, &mut runs, next);
+        self.end_post(engine, runs, posted)
     }
 
     /// As [`post_send`](Self::post_send), but posts all requests or none; as `ibv_wr_complete`.
@@ -118,9 +122,11 @@ impl QueuePair {
         &'a self,
         mut next: impl FnMut(&mut InlineBuffers<'_>) -> Option<(SendWr, DatagramTarget<'a>)>,
     ) -> Result<(), BadWr> {
-        self.post_requests(|buffers| {
+        let (mut engine, mut runs) = self.begin_post()?;
+        let posted = engine.post(self, &mut runs, |buffers| {
             next(buffers).map(|(work, to)| Datagram { work, to, from: self })
-        })
+        });
+        self.end_post(engine, runs, posted)
     }
 
     /// As [`post_send_all`](Self::post_send_all), for datagrams; `to` returns the destination of each
@@ -135,16 +141,6 @@ impl QueuePair {
         to: impl Fn(usize) -> Result<DatagramTarget<'a>, WrError>,
     ) -> Result<(), BadWr> {
         self.post_all(requests, buffers, |index| Ok(Some(self.destination(to(index)?)?)))
-    }
-
-    #[inline]
-    fn post_requests<R: SendRequest<WrError>>(
-        &self,
-        next: impl FnMut(&mut InlineBuffers<'_>) -> Option<R>,
-    ) -> Result<(), BadWr> {
-        let (mut engine, mut runs) = self.begin_post()?;
-        let posted = engine.post(self, &mut runs, next);
-        self.end_post(engine, runs, posted)
     }
 
     fn post_all(

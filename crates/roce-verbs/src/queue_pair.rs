@@ -166,9 +166,9 @@ impl QueuePair {
         }
         {
             let mut engine = self.shard.engine()?;
-            engine.endpoint.attach(self.number, group)?;
+            engine.endpoint_mut().attach(self.number, group)?;
             if let Err(error) = engine::update_filters(&mut engine) {
-                engine.endpoint.detach(self.number, group);
+                engine.endpoint_mut().detach(self.number, group);
                 return Err(error.into());
             }
         }
@@ -203,7 +203,7 @@ impl QueuePair {
 
     fn leave(&self, group: IpAddr) -> Result<(), Error> {
         let mut engine = self.shard.engine()?;
-        engine.endpoint.detach(self.number, group);
+        engine.endpoint_mut().detach(self.number, group);
         // If the filter cannot be narrowed, the engine drops the packets.
         let _refused = engine::update_filters(&mut engine);
         Ok(())
@@ -235,14 +235,14 @@ impl QueuePair {
         // Nothing takes the path meanwhile.
         let paths = attributes.path.map(|_| self.driver.paths()).transpose()?;
         self.shard.with_engine(|engine, now| {
-            if let Some(faults) = engine.consumer.verb_faults.clone() {
+            if let Some(faults) = engine.consumer().verb_faults.clone() {
                 faults.check_call(engine, now, VerbMoment::ModifyQp, Some(self.number))?;
             }
-            if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
+            if attributes.path.is_some_and(|path| !engine.paths().contains(&path)) {
                 return Err(Error::NoSuchPath);
             }
             let shared_receive = self.shared_receive_in_use(engine);
-            engine.endpoint.modify_qp(now, self.number, attributes)?;
+            engine.endpoint_mut().modify_qp(now, self.number, attributes)?;
             if attributes.state == Some(QpState::Reset) {
                 // Under the engine's lock, so that no completion of before is left when requests are
                 // posted again.
@@ -278,7 +278,7 @@ impl QueuePair {
     /// Returns the shared queue of a receive that a message has taken which is not whole: the receive
     /// is lost if the queue pair is reset or destroyed.
     fn shared_receive_in_use(&self, engine: &Engine) -> Option<&SharedReceiveQueue> {
-        self.srq.as_ref().filter(|_| engine.endpoint.holds_shared_receive(self.number))
+        self.srq.as_ref().filter(|_| engine.endpoint().holds_shared_receive(self.number))
     }
 
     fn lock_path(&self) -> MutexGuard<'_, Option<PathHandle>> {
@@ -291,7 +291,7 @@ impl QueuePair {
     /// [`Error::ShutDown`]; [`Error::Forked`].
     pub fn query(&self) -> Result<QpInfo, Error> {
         let engine = self.shard.engine()?;
-        engine.endpoint.query_qp(self.number).ok_or(Error::ShutDown)
+        engine.endpoint().query_qp(self.number).ok_or(Error::ShutDown)
     }
 
     /// Posts requests to the receive queue in order; as `ibv_post_recv`.
@@ -319,9 +319,9 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         // A shared queue has places of its own, and takes no receive here.
         if self.srq().is_none() {
-            self.places.check_receive(|| engine.endpoint.query_qp(self.number))?;
+            self.places.check_receive(|| engine.endpoint().query_qp(self.number))?;
         }
-        engine.endpoint.post_recv(now, self.number, work)?;
+        engine.endpoint_mut().post_recv(now, self.number, work)?;
         self.places.take_receive();
         Ok(())
     }
@@ -357,16 +357,16 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
         let forked = self.shard.end(|engine| {
-            let had_groups = engine.endpoint.has_groups();
+            let had_groups = engine.endpoint().has_groups();
             let shared_receive = self.shared_receive_in_use(engine);
             engine.destroy_qp(self.number);
             if self.srq.is_some() || !self.places.is_empty() {
                 self.queues.iter().for_each(|queue| queue.inner().retire_qp(self.number));
             }
             shared_receive.into_iter().for_each(SharedReceiveQueue::lose_receive);
-            engine.consumer.events.remove(EventSource::QueuePair(self.number));
-            engine.consumer.numbers.free(self.number);
-            if self.number == Qpn::GSI || had_groups != engine.endpoint.has_groups() {
+            engine.consumer_mut().events.remove(EventSource::QueuePair(self.number));
+            engine.consumer_mut().numbers.free(self.number);
+            if self.number == Qpn::GSI || had_groups != engine.endpoint().has_groups() {
                 // If the filter cannot be narrowed, the endpoint drops its packets.
                 let _refused = engine::update_filters(engine);
             }

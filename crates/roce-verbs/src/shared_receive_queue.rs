@@ -86,10 +86,10 @@ impl SharedReceiveQueue {
         let places = SharedReceivePlaces::new(&driver, init.max_wr)?;
         let (handle, local) = {
             let mut engine = shard.engine()?;
-            let local = engine.endpoint.create_srq(init)?;
-            let handle = engine.consumer.name_of(local);
+            let local = engine.endpoint_mut().create_srq(init)?;
+            let handle = engine.consumer().name_of(local);
             let source = EventSource::SharedReceiveQueue(handle);
-            engine.consumer.events.add(source, Arc::clone(events));
+            engine.consumer_mut().events.add(source, Arc::clone(events));
             (handle, local)
         };
         Ok(Self(Arc::new(Inner { driver, shard, handle, local, places })))
@@ -137,9 +137,9 @@ impl SharedReceiveQueue {
         now: Instant,
         work: RecvWr,
     ) -> Result<(), PostError> {
-        let posted = || engine.endpoint.query_srq(self.0.local).map_or(0, |info| info.posted);
+        let posted = || engine.endpoint().query_srq(self.0.local).map_or(0, |info| info.posted);
         self.0.places.check_room(posted)?;
-        engine.endpoint.post_srq_recv(now, self.0.local, work)?;
+        engine.endpoint_mut().post_srq_recv(now, self.0.local, work)?;
         self.0.places.take();
         Ok(())
     }
@@ -161,7 +161,7 @@ impl SharedReceiveQueue {
     /// [`Error::ModifySrq`], then nothing has changed; [`Error::Forked`].
     pub fn modify(&self, attributes: &SrqAttributes) -> Result<(), Error> {
         let modify = |engine: &mut Engine, _| {
-            engine.endpoint.modify_srq(self.0.local, attributes)?;
+            engine.endpoint_mut().modify_srq(self.0.local, attributes)?;
             attributes.max_wr.into_iter().for_each(|max| self.0.places.set_capacity(max));
             Ok::<_, ModifySrqError>(())
         };
@@ -174,7 +174,7 @@ impl SharedReceiveQueue {
     /// [`Error::Forked`].
     pub fn query(&self) -> Result<SrqInfo, Error> {
         let engine = self.0.shard.engine()?;
-        Ok(engine.endpoint.query_srq(self.0.local).expect("the queue lives as long as self"))
+        Ok(engine.endpoint().query_srq(self.0.local).expect("the queue lives as long as self"))
     }
 }
 
@@ -182,8 +182,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end. No queue pair uses it: each has a clone.
         let _ended = self.shard.end(|engine| {
-            engine.consumer.events.remove(EventSource::SharedReceiveQueue(self.handle));
-            engine.endpoint.destroy_srq(self.local)
+            engine.consumer_mut().events.remove(EventSource::SharedReceiveQueue(self.handle));
+            engine.endpoint_mut().destroy_srq(self.local)
         });
     }
 }

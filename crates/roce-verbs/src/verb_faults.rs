@@ -153,7 +153,7 @@ impl VerbFaults {
         verb: VerbMoment,
         qpn: Option<Qpn>,
     ) -> Result<(), InjectedError> {
-        let fault = self.fault_of_call(verb, qpn, || engine.endpoint.send_queue_of(qpn?));
+        let fault = self.fault_of_call(verb, qpn, || engine.endpoint().send_queue_of(qpn?));
         engine.meet_fault(now, fault)
     }
 

@@ -41,7 +41,7 @@ pub(super) fn open_driver(
         open_engine(interface, 0, &wrapping, &observer, purpose)?;
     if let Some(faults) = &verb_faults {
         faults.count_openings(&mut engine);
-        engine.consumer.verb_faults = Some(faults.clone());
+        engine.consumer_mut().verb_faults = Some(faults.clone());
     }
     let script = wrapping.script;
     let port_reservation = match backend {

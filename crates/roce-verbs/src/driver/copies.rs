@@ -90,8 +90,8 @@ impl Driver {
         self.check_alive()?;
         let _changes = self.shards.lock_paths();
         self.shards.on_all(|engine| {
-            let line_rate = engine.endpoint.congestion().line_rate;
-            engine.endpoint.set_congestion(CongestionConfig { line_rate, ..config });
+            let line_rate = engine.endpoint().congestion().line_rate;
+            engine.endpoint_mut().set_congestion(CongestionConfig { line_rate, ..config });
         });
         Ok(())
     }

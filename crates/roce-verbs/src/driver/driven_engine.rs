@@ -140,17 +140,17 @@ impl EngineGuard<'_> {
 
     /// Returns registered memory, of which no change makes the engine send.
     pub(crate) fn memory_mut(&mut self) -> &mut MemoryTable<Arc<Mapping>> {
-        &mut self.engine.memory
+        self.engine.memory_mut()
     }
 
     /// Returns the paths, of which no change makes the engine send.
     pub(crate) fn paths_mut(&mut self) -> &mut PathTable {
-        &mut self.engine.paths
+        self.engine.paths_mut()
     }
 
     /// Returns what completions and events go to, of which no change makes the engine send.
     pub(crate) fn consumer_mut(&mut self) -> &mut Objects {
-        &mut self.engine.consumer
+        self.engine.consumer_mut()
     }
 
     /// Returns when the engine needs its next round, whether frames arrive or not.
@@ -172,7 +172,7 @@ impl EngineGuard<'_> {
         let of_link = engine.pause_end();
         let of_agent = engine.management_timeout();
         let timers =
-            [engine.endpoint.poll_timeout(), engine.held_due(), of_devices, of_link, of_agent];
+            [engine.endpoint().poll_timeout(), engine.held_due(), of_devices, of_link, of_agent];
         timers.into_iter().flatten().min()
     }
 }

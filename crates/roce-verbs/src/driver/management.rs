@@ -83,7 +83,7 @@ impl Driver {
         let config = self.device().config.connection_timing.apply_to(config);
         let mut engine = self.engine()?;
         let (allocated, id_prefix) = {
-            let numbers = &mut engine.consumer.numbers;
+            let numbers = &mut engine.consumer_mut().numbers;
             let id_prefix = numbers.block()?;
             (numbers.alloc_general_services(), id_prefix)
         };
@@ -96,7 +96,7 @@ impl Driver {
             .map_err(Error::from)
             .and_then(|()| Ok(engine::update_filters(&mut engine)?));
         if let Err(error) = opened {
-            engine.consumer.numbers.free(Qpn::GSI);
+            engine.consumer_mut().numbers.free(Qpn::GSI);
             return Err(error);
         }
         engine::update_agent(&mut engine, self.port().connection_mtu());

@@ -40,7 +40,7 @@ impl Paths<'_> {
         self.table.release(handle);
         for shard in self.shards.iter() {
             // Packets of a destroyed queue pair may still need the path.
-            let _forked = shard.end(|engine| engine.paths.release(handle));
+            let _forked = shard.end(|engine| engine.paths_mut().release(handle));
         }
     }
 

@@ -57,7 +57,7 @@ impl Shard {
         common: &Arc<Common>,
     ) -> Result<Self, Error> {
         let mut device_fds = duplicates(&engine)?;
-        let successors = std::mem::take(&mut engine.consumer.successors);
+        let successors = std::mem::take(&mut engine.consumer_mut().successors);
         let is_small = !successors.is_empty();
         let mut replaced = None;
         if is_small {

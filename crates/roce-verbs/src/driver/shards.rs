@@ -51,7 +51,7 @@ impl Shards {
     ) -> Result<Self, Error> {
         let mut any = None;
         if limit > 1 {
-            engine.memory.share_windows();
+            engine.memory_mut().share_windows();
             any = Some(Own::make(|| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(|it| it.0))?);
         }
         let shards = Self {
@@ -99,14 +99,14 @@ impl Shards {
         let paths = self.lock_paths();
         let (memory, gids, congestion) = {
             let first = self.first().lock_engine();
-            (first.memory.clone(), first.gids.clone(), *first.endpoint.congestion())
+            (first.memory().clone(), first.gids().clone(), *first.endpoint().congestion())
         };
         {
             let mut engine = shard.lock_engine();
-            (engine.memory, engine.gids) = (memory, gids);
-            engine.endpoint.set_congestion(congestion);
+            (*engine.memory_mut(), *engine.gids_mut()) = (memory, gids);
+            engine.endpoint_mut().set_congestion(congestion);
             for (handle, path) in paths.iter() {
-                engine.paths.insert_as(handle, path.clone());
+                engine.paths_mut().insert_as(handle, path.clone());
             }
         }
         let _was_empty = self.open[number].set(shard);

@@ -206,10 +206,10 @@ impl QueuePairBuilder {
                     return Err(ApiMisuse::QpExists(Qpn::GSI).into());
                 }
                 true => {
-                    let allocated = engine.consumer.numbers.alloc_general_services();
+                    let allocated = engine.consumer_mut().numbers.alloc_general_services();
                     allocated.ok_or(ApiMisuse::QpExists(Qpn::GSI))?
                 }
-                false => engine.consumer.numbers.alloc()?,
+                false => engine.consumer_mut().numbers.alloc()?,
             };
             let init = QpInit {
                 pd: self.pd,
@@ -221,25 +221,25 @@ impl QueuePairBuilder {
                 srq: self.srq.as_ref().map(SharedReceiveQueue::handle_in_shard),
                 numbers: places.numbers(self.srq.as_ref().map(SharedReceiveQueue::number)),
             };
-            let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
+            let made = engine.endpoint_mut().create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.is_filtered {
                 true => engine::update_filters(&mut engine).map_err(Error::from),
                 false => Ok(()),
             };
             if let Err(error) = made.and(filtered) {
-                engine.endpoint.destroy_qp(allocated.qpn);
-                engine.consumer.numbers.free(allocated.qpn);
+                engine.endpoint_mut().destroy_qp(allocated.qpn);
+                engine.consumer_mut().numbers.free(allocated.qpn);
                 if allocated.qpn == Qpn::GSI {
                     self.driver.give_general_services_back();
                 }
                 return Err(error);
             }
-            if let Some(faults) = &engine.consumer.verb_faults {
+            if let Some(faults) = &engine.consumer().verb_faults {
                 faults.note_queue_pair(allocated.qpn);
             }
-            engine.consumer.events.add(EventSource::QueuePair(allocated.qpn), self.events);
+            engine.consumer_mut().events.add(EventSource::QueuePair(allocated.qpn), self.events);
             for queue in &self.queues {
-                engine.consumer.add_queue(queue.handle(), queue.inner());
+                engine.consumer_mut().add_queue(queue.handle(), queue.inner());
             }
             allocated.qpn
         };

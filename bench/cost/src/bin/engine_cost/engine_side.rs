@@ -153,25 +153,25 @@ impl Drive for EngineSide {
                 invalidatable: false,
                 on_demand: false,
             };
-            let key = engine.memory.insert(Rc::clone(&region), how, || Bytes::KEY);
+            let key = engine.memory_mut().insert(Rc::clone(&region), how, || Bytes::KEY);
             assert_eq!(key, Bytes::KEY, "the first key");
             let entry = PathEntry::new(OuterHeaders::new(local, remote)).expect("one family");
             let next_hop = NextHop::Neighbour(macs[1]);
-            let handle = engine.paths.insert(entry.with_next_hop(Some(next_hop), macs[0]));
+            let handle = engine.paths_mut().insert(entry.with_next_hop(Some(next_hop), macs[0]));
             let path = PathAttributes { handle, local, remote, max_rate: None };
-            bring_up(&mut engine.endpoint, mine, path, path_mtu);
+            bring_up(engine.endpoint_mut(), mine, path, path_mtu);
             Self { engine, memory: region, len: memory, qpn: NUMBERS[mine], interface }
         })
     }
 
     fn post_send(&mut self, now: Instant, work: SendWr) {
         self.engine.on_send(self.qpn);
-        let posted = self.engine.endpoint.post_send(now, self.qpn, work);
+        let posted = self.engine.endpoint_mut().post_send(now, self.qpn, work);
         posted.expect("room in the send queue");
     }
 
     fn post_recv(&mut self, now: Instant, work: RecvWr) {
-        let posted = self.engine.endpoint.post_recv(now, self.qpn, work);
+        let posted = self.engine.endpoint_mut().post_recv(now, self.qpn, work);
         posted.expect("room in the receive queue");
     }
 
@@ -187,7 +187,7 @@ impl Drive for EngineSide {
 
     fn take_completions(&mut self) -> u64 {
         let mut count = 0;
-        while let Some(completion) = self.engine.consumer.completions.pop_front() {
+        while let Some(completion) = self.engine.consumer_mut().completions.pop_front() {
             assert_eq!(completion.status, CompletionStatus::Success);
             count += 1;
         }

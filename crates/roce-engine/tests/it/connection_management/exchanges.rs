@@ -247,7 +247,7 @@ fn the_paths_of_an_engines_datagrams_are_bounded_and_the_oldest_is_given_back() 
         host.engine.run(now, Cause::Call, None);
         host.resolve_wanted();
     }
-    assert_eq!(host.engine.paths.iter().count(), 1024);
+    assert_eq!(host.engine.paths().iter().count(), 1024);
     assert_eq!(there.lock().unwrap().len(), 1100);
     // The first destination has lost its path, the last has it.
     for (number, wanted) in [(1099_u16, 0), (0, 1)] {

@@ -71,7 +71,7 @@ fn flood(sources: u32, is_mute: bool, message: impl Fn(IpAddr, u32) -> CmMessage
         assert!(usage.connections + usage.resolutions <= MAX_REQUESTS + 1, "{usage:?}");
         assert!(usage.kept_replies <= MAX_KEPT_REPLIES, "{usage:?}");
         assert!(usage.timewaits + usage.timers == 0, "{usage:?}");
-        assert!(victim.host.engine.paths.iter().count() <= MAX_PATHS);
+        assert!(victim.host.engine.paths().iter().count() <= MAX_PATHS);
         assert!(victim.host.port.wanted.lock().unwrap().len() <= MAX_PATHS);
     }
     let counted = victim.counted(&before);

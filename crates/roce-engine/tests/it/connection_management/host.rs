@@ -127,9 +127,9 @@ impl Host {
         while let Some(it) = self.port.wanted.lock().unwrap().pop_front() {
             let entry = PathEntry::new(OuterHeaders::new(it.local, it.remote)).unwrap();
             let hop = Some(NextHop::Neighbour(mac(9)));
-            let handle = self.engine.paths.insert(entry.with_next_hop(hop, mac(1)));
+            let handle = self.engine.paths_mut().insert(entry.with_next_hop(hop, mac(1)));
             if let Some(old) = self.engine.set_management_path(it, Some(handle)) {
-                self.engine.paths.release(old);
+                self.engine.paths_mut().release(old);
             }
             resolved += 1;
         }

@@ -109,7 +109,7 @@ impl Driver {
 
     fn next_timer(&self) -> Option<Instant> {
         let of_devices = self.engine.device_timeout().map(|at| self.clock.of_system(at));
-        let timers = [self.engine.endpoint.poll_timeout(), self.engine.held_due(), of_devices];
+        let timers = [self.engine.endpoint().poll_timeout(), self.engine.held_due(), of_devices];
         timers.into_iter().flatten().min()
     }
 
@@ -136,7 +136,7 @@ impl Driver {
 
     /// Polls a queue for one completion.
     pub(crate) fn poll(&mut self, handle: CqHandle) -> Option<Completion> {
-        let taken = self.engine.consumer.get(handle).entries.pop_front();
+        let taken = self.engine.consumer_mut().get(handle).entries.pop_front();
         if taken.is_some() {
             self.send_held_posts();
             return taken;
@@ -148,7 +148,7 @@ impl Driver {
             QuickPoll::FullRoundDue => self.now(),
         };
         self.inline_at = Some(now);
-        let queue = self.engine.consumer.get(handle);
+        let queue = self.engine.consumer_mut().get(handle);
         if queue.is_armed {
             queue.polled_at = now;
         }
@@ -156,7 +156,7 @@ impl Driver {
         let polled = Polled { handle, can_bypass, has_channel };
         let round = self.engine.run(now, Cause::Poll, Some(&polled));
         self.wake_thread_if_late();
-        round.completion.or_else(|| self.engine.consumer.get(handle).entries.pop_front())
+        round.completion.or_else(|| self.engine.consumer_mut().get(handle).entries.pop_front())
     }
 
     /// Blocks as a polling thread does on a contended processor. Returns until when at most.
@@ -234,7 +234,7 @@ impl Driver {
     pub(crate) fn arm(&mut self, handle: CqHandle) {
         self.send_held_posts();
         let now = self.now();
-        let queue = self.engine.consumer.get(handle);
+        let queue = self.engine.consumer_mut().get(handle);
         queue.arm(now);
         let relies = queue.relies_on_thread(now);
         if relies && matches!(self.thread, Thread::Asleep { watches_devices: false, .. }) {
@@ -281,7 +281,7 @@ impl Driver {
 
     fn relied_on_since(&self) -> Option<Instant> {
         let now = self.now();
-        let queues = self.engine.consumer.0.iter().filter(|queue| queue.relies_on_thread(now));
+        let queues = self.engine.consumer().0.iter().filter(|queue| queue.relies_on_thread(now));
         queues.map(|queue| queue.event_at).max()
     }
 

@@ -193,12 +193,12 @@ impl Host {
                 self.driver.woken_by_frame().map_or(until, |at| at.min(until))
             }
             Doing::Sleep { until } => {
-                let queues = &self.driver.engine.consumer.0;
+                let queues = &self.driver.engine.consumer().0;
                 let report = queues.iter().filter_map(|queue| queue.notified).min();
                 report.map_or(until, |at| (at + WAKE_UP).min(until))
             }
             Doing::Read { until, seen } => {
-                let is_there = self.driver.engine.endpoint.acks_scheduled() != seen;
+                let is_there = self.driver.engine.endpoint().acks_scheduled() != seen;
                 if is_there { self.driver.engine.last_now() } else { until }
             }
             Doing::Done => NEVER,
@@ -234,7 +234,7 @@ impl Host {
                 }
             }
             Doing::Sleep { .. } => {
-                self.driver.engine.consumer.get(QUEUES[1]).notified = None;
+                self.driver.engine.consumer_mut().get(QUEUES[1]).notified = None;
                 while self.poll(1, now) {}
                 Doing::Choose(soon)
             }
@@ -309,7 +309,7 @@ impl Host {
 
     /// Posts a signaled WRITE; the program then polls for its completion, and reads its memory.
     fn exchange(&mut self, now: Instant) -> Doing {
-        let seen = self.driver.engine.endpoint.acks_scheduled();
+        let seen = self.driver.engine.endpoint().acks_scheduled();
         let id = self.next_id;
         self.post(self.connections[0], now, SendKind::Write, true);
         let (at, until) = (now + FAST_POLL, now + Duration::from_micros(500));
@@ -358,7 +358,7 @@ impl Host {
         let qpn = completion.qpn;
         let receive = self.receive();
         let engine = &mut self.driver.engine;
-        engine.endpoint.post_recv(now, qpn, receive).expect("as many as were taken");
+        engine.endpoint_mut().post_recv(now, qpn, receive).expect("as many as were taken");
         engine.deliver(engine.last_now());
     }
 
@@ -368,12 +368,15 @@ impl Host {
         self.connections[place].is_closed = true;
         let qpn = self.connections[place].qpn;
         match self.dice.random_range(0..3) {
-            0 => self.driver.call(|engine, _| _ = engine.endpoint.destroy_qp(qpn)),
+            0 => self.driver.call(|engine, _| _ = engine.endpoint_mut().destroy_qp(qpn)),
             kind => {
                 let state = if kind == 1 { QpState::Error } else { QpState::Reset };
                 let attributes = QpAttributes { state: Some(state), ..QpAttributes::default() };
                 self.driver.call(|engine, now| {
-                    engine.endpoint.modify_qp(now, qpn, &attributes).expect("from every state")
+                    engine
+                        .endpoint_mut()
+                        .modify_qp(now, qpn, &attributes)
+                        .expect("from every state")
                 });
             }
         }
@@ -395,7 +398,7 @@ impl Host {
     }
 
     fn post(&mut self, connection: Connection, now: Instant, kind: SendKind, is_signaled: bool) {
-        let outstanding = self.driver.engine.endpoint.query_qp(connection.qpn);
+        let outstanding = self.driver.engine.endpoint().query_qp(connection.qpn);
         let is_open = |state| state == QpState::ReadyToSend;
         if !outstanding
             .is_some_and(|it| is_open(it.state) && (it.sends_outstanding as usize) < MAX_SENDS)
@@ -430,7 +433,8 @@ impl Host {
     pub(crate) fn drain(&mut self, now: Instant) {
         self.habit.closes = 0.0;
         for queue in QUEUES {
-            while let Some(completion) = self.driver.engine.consumer.get(queue).entries.pop_front()
+            while let Some(completion) =
+                self.driver.engine.consumer_mut().get(queue).entries.pop_front()
             {
                 self.take(completion, now);
             }

@@ -210,7 +210,7 @@ impl World {
         let may_fail = have_closed || self.trouble == Trouble::FullInterface;
         for (place, host) in self.hosts.iter().enumerate() {
             for connection in &host.connections {
-                let info = host.driver.engine.endpoint.query_qp(connection.qpn);
+                let info = host.driver.engine.endpoint().query_qp(connection.qpn);
                 let outstanding = info.map_or(0, |info| info.sends_outstanding);
                 if outstanding > 0 && !connection.is_closed {
                     return Err(format!("host {place}: {outstanding} requests never complete"));
@@ -278,11 +278,11 @@ fn new_host(
     });
     let access = AccessFlags::ALL;
     let how = Registration { pd: PD, access, iova: BASE, invalidatable: false, on_demand: false };
-    let key = engine.memory.insert(Rc::new(PlainRegion::new(REGION)), how, || dice.random());
+    let key = engine.memory_mut().insert(Rc::new(PlainRegion::new(REGION)), how, || dice.random());
     let (local, remote) = (address(place), address(1 - place));
     let entry = PathEntry::new(OuterHeaders::new(local, remote)).expect("one family");
     let entry = entry.with_next_hop(Some(NextHop::Neighbour(mac(1 - place))), mac(place));
-    let handle_of_path = engine.paths.insert(entry);
+    let handle_of_path = engine.paths_mut().insert(entry);
     let path = PathAttributes { handle: handle_of_path, local, remote, max_rate: None };
     let cap = QpCap { max_send_wr: MAX_SENDS as u32, max_recv_wr: 512, ..QpCap::default() };
     let mut connections = Vec::new();
@@ -293,9 +293,12 @@ fn new_host(
     for (index, places) in queues_of.iter().enumerate() {
         let [send_cq, recv_cq] = places[place];
         let number = qpn(place, index);
-        engine.endpoint.create_qp(number, options.init(send_cq, recv_cq)).expect("a new number");
+        engine
+            .endpoint_mut()
+            .create_qp(number, options.init(send_cq, recv_cq))
+            .expect("a new number");
         for attributes in options.transitions(place, path, qpn(1 - place, index)) {
-            engine.endpoint.modify_qp(now, number, &attributes).expect("the table's order");
+            engine.endpoint_mut().modify_qp(now, number, &attributes).expect("the table's order");
         }
         connections.push(Connection { qpn: number, is_closed: false });
     }
@@ -314,7 +317,7 @@ fn new_host(
     for connection in &host.connections {
         for _ in 0..400 {
             let posted =
-                host.driver.engine.endpoint.post_recv(now, connection.qpn, receive.clone());
+                host.driver.engine.endpoint_mut().post_recv(now, connection.qpn, receive.clone());
             posted.expect("there is room");
         }
     }
