@@ -35,5 +35,6 @@ pub use driving::{
 pub use quick_poll::QuickPoll;
 pub use round_policy::Cause;
 pub(crate) use round_policy::{Arrivals, Holds, RoundPolicy};
+pub(crate) use silent_reply::SilentReply;
 pub use wait::{Wait, WaitPolicy};
 pub use yield_timing::{Next, YieldTiming};

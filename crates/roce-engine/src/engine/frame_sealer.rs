@@ -9,10 +9,32 @@ use super::transmit_queues::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::{PathEntry, PathTable, Via};
 
+/// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
+const MIN_HEADROOM: usize = 42;
+
 /// IPv4 identification of a packet, and of the first one of a train: those behind it count up. The ICRC
 /// covers it, and it is what the kernel gives the packets of UDP sockets, which do not tell it to their
 /// receivers. No packet is ever cut into fragments, so it has no other use.
 pub(super) const IDENTIFICATION: u16 = 0;
+
+/// What the making of frames keeps from one to the next.
+pub(super) struct Framing {
+    /// The ICRC covers the source port, so it is chosen here.
+    pub(super) source_ports: SourcePorts,
+    /// State of the ICRC over the headers of the last train.
+    pub(super) sealing: Option<Sealing>,
+    /// Offset of the last frame's transport header: the best guess for the next one.
+    pub(super) headroom: usize,
+    /// Buffer in which frames for this host are built while the interface is full.
+    pub(super) scratch: Vec<u8>,
+}
+
+impl Framing {
+    pub(super) fn new(source_ports: Vec<u16>) -> Self {
+        let source_ports = SourcePorts::new(source_ports);
+        Self { source_ports, sealing: None, headroom: MIN_HEADROOM, scratch: Vec::new() }
+    }
+}
 
 /// Seals the packets of one frame while they are written, then the frame.
 pub(super) struct FrameSealer<'a> {

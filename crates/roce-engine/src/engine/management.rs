@@ -16,12 +16,13 @@ use roce_cm::{
     Agent, Change, DatagramAddresses, Disposition, Event, MAX_REQUESTS_IN_FLIGHT, StrayDatagram,
     Transmit,
 };
-use roce_io::{FrameDevice, TxFrame};
+use roce_io::TxFrame;
 use roce_transport::{Endpoint, Instant, Observer, PathHandle};
 use roce_wire::management::CommunicationId;
 use roce_wire::{Bth, Deth, GSI_Q_KEY, Headers, ICRC_LEN, Psn, Qpn, UdpChecksum, opcode};
 
-use super::device_error::note_device_error;
+use super::devices::Devices;
+use super::drops::Drops;
 use super::frame_sealer::IDENTIFICATION;
 use super::source_ports::SourcePorts;
 use super::transmit_queues::{LocalFrame, MAX_LOCAL_FRAMES, transmit_queue};
@@ -107,17 +108,9 @@ enum ManagementPath {
 pub(super) struct ManagementParts<'a, O: Observer> {
     pub(super) endpoint: &'a mut Endpoint<O>,
     pub(super) paths: &'a PathTable,
-    pub(super) wire: &'a mut dyn FrameDevice,
-    pub(super) has_lo: bool,
-    pub(super) lo_queue: &'a mut VecDeque<LocalFrame>,
-    pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
+    pub(super) devices: &'a mut Devices,
+    pub(super) drops: &'a mut Drops,
     pub(super) source_ports: &'a SourcePorts,
-}
-
-impl<O: Observer> ManagementParts<'_, O> {
-    fn drop_for(&mut self, why: &'static str, count: usize) {
-        *self.drops.entry(why).or_default() += count as u64;
-    }
 }
 
 impl Management {
@@ -161,7 +154,7 @@ impl Management {
         self.waiting -= waiting.len();
         self.release_events(destination);
         let Some(handle) = path else {
-            parts.drop_for("cm_no_path", waiting.len());
+            parts.drops.add("cm_no_path", waiting.len() as u64);
             return None;
         };
         self.paths.insert(destination, ManagementPath::Known { handle, used: self.sent });
@@ -289,7 +282,7 @@ impl Management {
                 match parts.paths.find(*handle) {
                     Some(entry) => self.send_over(entry, &transmit, parts),
                     // Cannot happen: the engine is a user of the path.
-                    None => parts.drop_for("cm_no_path", 1),
+                    None => parts.drops.count("cm_no_path"),
                 }
             }
             Some(ManagementPath::Awaited(waiting))
@@ -304,7 +297,7 @@ impl Management {
                 self.waiting += 1;
                 self.port.resolve(destination);
             }
-            _ => parts.drop_for("cm_no_path", 1),
+            _ => parts.drops.count("cm_no_path"),
         }
     }
 
@@ -315,23 +308,23 @@ impl Management {
         parts: &mut ManagementParts<'_, O>,
     ) {
         let Some(frame) = self.frame(entry, transmit, parts.source_ports) else {
-            return parts.drop_for("drop_unsealable", 1);
+            return parts.drops.count("drop_unsealable");
         };
         match entry.via {
             Via::Interface | Via::Group => self.frames.push_back(frame),
-            Via::ThisHost if parts.lo_queue.len() >= MAX_LOCAL_FRAMES + TRANSMIT_BUDGET => {
-                parts.drop_for("drop_no_room", 1);
+            Via::ThisHost if parts.devices.lo_queue.len() >= MAX_LOCAL_FRAMES + TRANSMIT_BUDGET => {
+                parts.drops.count("drop_no_room");
             }
-            Via::ThisHost if parts.has_lo => parts.lo_queue.push_back(frame),
-            Via::ThisHost => parts.drop_for("drop_no_loopback_interface", 1),
-            Via::NoRoute => parts.drop_for("drop_no_route", 1),
+            Via::ThisHost if parts.devices.lo.is_some() => parts.devices.lo_queue.push_back(frame),
+            Via::ThisHost => parts.drops.count("drop_no_loopback_interface"),
+            Via::NoRoute => parts.drops.count("drop_no_route"),
         }
     }
 
     /// Sends the frames for the interface, as far as it takes them.
     fn flush<O: Observer>(&mut self, parts: &mut ManagementParts<'_, O>) {
-        if let Err(error) = transmit_queue(parts.wire, &mut self.frames) {
-            note_device_error(parts.drops, "wire_transmit_error", &error);
+        if let Err(error) = transmit_queue(&mut *parts.devices.wire, &mut self.frames) {
+            parts.drops.note_error("wire_transmit_error", &error);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Posting: requests enter a send queue, and leave or wait for the next post.
 
-use roce_transport::{Destination, InlineData, PathHandle, PostError, SendWr};
+use roce_transport::{Destination, InlineData, PostError, SendWr};
 use roce_wire::Qpn;
 
 use super::Engine;
@@ -99,8 +99,8 @@ impl<C: Consumer> Engine<C> {
     /// Lets the post of a request meet a fault, if it does.
     #[inline]
     fn meet_fault_of_post(&mut self, queue_pair: Qpn) -> Result<(), C::Refusal> {
-        let Self { consumer, endpoint, .. } = self;
-        match consumer.fault_of_post(queue_pair, || endpoint.send_queue_of(queue_pair)) {
+        let Self { delivery, endpoint, .. } = self;
+        match delivery.consumer.fault_of_post(queue_pair, || endpoint.send_queue_of(queue_pair)) {
             None => Ok(()),
             Some(fault) => self.meet_fault(self.last_now, fault),
         }
@@ -123,20 +123,12 @@ impl<C: Consumer> Engine<C> {
             Some(to) => {
                 let path = to.path.handle;
                 self.endpoint.post_send_to(now, queue_pair, work, to)?;
-                self.keep_path(queue_pair, path);
+                self.tables.keep_path(&self.endpoint, queue_pair, path);
             }
         }
         queue.take_place();
         posted.add(bytes, is_signaled);
         Ok(())
-    }
-
-    /// Keeps the path of a datagram until it is sent.
-    fn keep_path(&mut self, queue_pair: Qpn, path: PathHandle) {
-        let Self { endpoint, paths, datagram_paths, .. } = self;
-        let outstanding = || endpoint.query_qp(queue_pair).map_or(0, |info| info.sends_outstanding);
-        let users = datagram_paths.entry(queue_pair.get()).or_default();
-        users.on_posted(paths, path, outstanding);
     }
 
     /// Sends what was posted, unless it waits for the next post.

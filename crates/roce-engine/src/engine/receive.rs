@@ -1,6 +1,5 @@
 //! The receiving half of a round: parses frames, checks ICRCs, passes packets to the endpoint.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use roce_io::RxFrame;
@@ -8,7 +7,8 @@ use roce_transport::{Endpoint, Instant, Memory, Observer};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
 
 use super::Engine;
-use super::device_error::note_device_error;
+use super::devices::Devices;
+use super::drops::Drops;
 use super::link_pauses::LinkPauses;
 use super::transmit_queues::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
 use crate::consumer::Consumer;
@@ -23,8 +23,8 @@ impl<C: Consumer> Engine<C> {
     pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let received = self.receive(now);
-        if self.pauses.any() {
-            self.pauses.end_due(now, &mut self.endpoint);
+        if self.devices.pauses.any() {
+            self.devices.pauses.end_due(now, &mut self.endpoint);
         }
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
@@ -38,36 +38,38 @@ impl<C: Consumer> Engine<C> {
     }
 
     fn receive(&mut self, now: Instant) -> usize {
+        let Devices { wire, lo, loopback, loopback_queue, pauses, rounds_without_lo, .. } =
+            &mut self.devices;
         let mut batch = ReceiveBatch {
             now,
             endpoint: &mut self.endpoint,
-            memory: &mut self.memory,
-            gids: &self.gids,
+            memory: &mut self.tables.memory,
+            gids: &self.tables.gids,
             drops: &mut self.drops,
-            pauses: &mut self.pauses,
+            pauses,
         };
         let mut received = 0;
-        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
+        let from_wire = wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
         received += batch.frames_of("wire", from_wire);
         // While frames come over the wire, the application more likely waits for those.
-        let looks_at_lo = received == 0 || self.rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
-        self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
-        if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
+        let looks_at_lo = received == 0 || *rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
+        *rounds_without_lo = if looks_at_lo { 0 } else { *rounds_without_lo + 1 };
+        if let Some(lo) = lo.as_mut().filter(|_| looks_at_lo) {
             let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
             received += batch.frames_of("lo", from_lo);
         }
-        if let Some(loopback) = &mut self.loopback {
+        if let Some(loopback) = loopback {
             // The sending half has emptied the queue into it.
             let from_itself = loopback.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
             received += batch.frames_of("loopback", from_itself);
         } else {
             for _ in 0..RECEIVE_BUDGET {
-                let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
+                let Some((bytes, outgoing)) = loopback_queue.pop_front() else { break };
                 batch.parse(&bytes, outgoing.segment_len, true);
                 received += 1;
             }
         }
-        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
+        if loopback_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LOOPBACK_QUEUE);
         }
         received
@@ -80,7 +82,7 @@ pub(super) struct ReceiveBatch<'a, O: Observer, M: Memory> {
     endpoint: &'a mut Endpoint<O>,
     memory: &'a mut M,
     gids: &'a GidTable,
-    drops: &'a mut BTreeMap<&'static str, u64>,
+    drops: &'a mut Drops,
     pauses: &'a mut LinkPauses,
 }
 
@@ -111,7 +113,7 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
     fn other_frame(&mut self, bytes: &[u8], error: &WireError) {
         match PfcFrame::parse_any(bytes) {
             Ok(pause) => self.pauses.apply(self.now, &pause, self.endpoint),
-            Err(_) => self.drop_for(error.counter()),
+            Err(_) => self.drops.count(error.counter()),
         }
     }
 
@@ -120,15 +122,15 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
     #[cold]
     fn group_frame(&mut self, frame: &Frame<'_>, segment_len: Option<usize>) {
         if !self.endpoint.has_members(frame.destination()) {
-            return self.drop_for("drop_not_our_address");
+            return self.drops.count("drop_not_our_address");
         }
         for packet in frame.packets(segment_len) {
             match packet.map(|packet| packet.verify_icrc()) {
                 Ok(Ok(ref packet)) => {
                     self.endpoint.handle_group_packet(self.now, packet, self.memory);
                 }
-                Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),
-                Err(error) => self.drop_for(error.counter()),
+                Ok(Err(_)) => self.drops.count(BadIcrc::COUNTER),
+                Err(error) => self.drops.count(error.counter()),
             }
         }
     }
@@ -149,13 +151,9 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
     fn packet(&mut self, packet: Result<Packet<'_, Unverified>, WireError>) {
         match packet.map(|packet| packet.verify_icrc()) {
             Ok(Ok(ref packet)) => self.endpoint.handle_packet(self.now, packet, self.memory),
-            Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),
-            Err(error) => self.drop_for(error.counter()),
+            Ok(Err(_)) => self.drops.count(BadIcrc::COUNTER),
+            Err(error) => self.drops.count(error.counter()),
         }
-    }
-
-    fn drop_for(&mut self, why: &'static str) {
-        *self.drops.entry(why).or_default() += 1;
     }
 
     fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
@@ -165,7 +163,7 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
                 "loopback" => "loopback_receive_error",
                 _ => "wire_receive_error",
             };
-            note_device_error(self.drops, name, &error);
+            self.drops.note_error(name, &error);
             0
         })
     }

@@ -1,13 +1,15 @@
 //! The sending half of a round: the endpoint writes frames, which are sealed and queued.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use roce_io::{DeviceCapabilities, FrameDevice, LO_SOURCE, TxFrame};
+use roce_io::{DeviceCapabilities, LO_SOURCE, TxFrame};
 use roce_transport::{Endpoint, Instant, Memory, Observer, TransmitLimits};
 
 use super::Engine;
-use super::device_error::note_device_error;
-use super::frame_sealer::FrameSealer;
+use super::devices::Devices;
+use super::drops::Drops;
+use super::frame_sealer::{FrameSealer, Framing};
+use super::tables::Tables;
 use super::transmit_queues::{
     LO_QUEUE, LOOPBACK_QUEUE, LocalFrame, MAX_LOCAL_FRAMES, WIRE_QUEUE, transmit_queue,
 };
@@ -17,8 +19,6 @@ use crate::path_table::Via;
 
 /// Most frames sent in one round.
 const TRANSMIT_BUDGET: usize = 32;
-/// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
-pub(super) const MIN_HEADROOM: usize = 42;
 /// Bytes of the two MAC addresses at the start of a frame.
 const MAC_ADDRESSES: usize = 2 * MAC_ADDRESS;
 const MAC_ADDRESS: usize = 6;
@@ -30,8 +30,11 @@ impl<C: Consumer> Engine<C> {
         let mut sent = 0;
         loop {
             let before = sent;
-            self.transmit_round(now, &mut sent);
-            let had_frames_for_lo = !self.lo_queue.is_empty();
+            if self.policy.acks_after_send {
+                self.endpoint.join_acks();
+            }
+            self.fill_interface(now, &mut sent);
+            let had_frames_for_lo = !self.devices.lo_queue.is_empty();
             self.transmit_to_lo();
             self.transmit_to_loopback();
             // Another pass only for frames to other processes of this host. Frames to this engine
@@ -40,7 +43,7 @@ impl<C: Consumer> Engine<C> {
             if sent == before
                 || sent >= TRANSMIT_BUDGET
                 || is_over
-                || !self.loopback_queue.is_empty()
+                || !self.devices.loopback_queue.is_empty()
             {
                 return sent;
             }
@@ -49,74 +52,69 @@ impl<C: Consumer> Engine<C> {
 
     /// Fills the interface's slots; frames for this host go to their own queues. Those are built in
     /// a scratch buffer while the interface is full.
-    fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
-        if self.policy.acks_after_send {
-            self.endpoint.join_acks();
-        }
-        let Self { wire, lo, scratch, .. } = self;
-        let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
+    fn fill_interface(&mut self, now: Instant, sent: &mut usize) {
+        let Self { endpoint, tables, devices, framing, policy, drops, .. } = self;
+        let Tables { memory, paths, numbers, .. } = tables;
+        let Devices { wire, lo, loopback_queue, lo_queue, is_wire_suspended, pauses, .. } = devices;
+        let Framing { source_ports, sealing, headroom, scratch } = framing;
         let mut batch = TransmitBatch {
             now,
-            limits,
+            limits: TransmitLimits { max_packets: wire.capabilities().max_train_packets },
             lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
-            endpoint: &mut self.endpoint,
-            memory: &mut self.memory,
-            sealer: FrameSealer::new(
-                &self.paths,
-                &self.numbers,
-                &self.pauses,
-                &self.source_ports,
-                &mut self.sealing,
-            ),
-            numbers: &self.numbers,
-            drops: &mut self.drops,
-            loopback_queue: &mut self.loopback_queue,
-            lo_queue: &mut self.lo_queue,
-            headroom: &mut self.headroom,
-            acks_after_send: &mut self.policy.acks_after_send,
+            endpoint,
+            memory,
+            sealer: FrameSealer::new(paths, numbers, pauses, source_ports, sealing),
+            numbers,
+            drops,
+            loopback_queue,
+            lo_queue,
+            headroom,
+            acks_after_send: &mut policy.acks_after_send,
             sent,
         };
         let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
-        if self.is_wire_suspended && !wire.has_unsent() {
-            self.is_wire_suspended = false;
+        if *is_wire_suspended && !wire.has_unsent() {
+            *is_wire_suspended = false;
             batch.endpoint.resume_transmit(WIRE_QUEUE);
             result = result.and(wire.transmit(&mut |slot| batch.next_frame(slot)));
         }
         if wire.has_unsent() {
-            self.is_wire_suspended = true;
+            *is_wire_suspended = true;
             batch.endpoint.suspend_transmit(WIRE_QUEUE);
             scratch.resize(wire.capabilities().max_frame_len, 0);
             while batch.next_frame(scratch).is_some() {
                 // A frame whose path has changed to the interface meanwhile is dropped; the
                 // protocol recovers from loss.
-                *batch.drops.entry("drop_no_room").or_default() += 1;
+                batch.drops.count("drop_no_room");
             }
         }
         if let Err(error) = result {
-            note_device_error(&mut self.drops, "wire_transmit_error", &error);
+            drops.note_error("wire_transmit_error", &error);
         }
     }
 
     fn transmit_to_lo(&mut self) {
-        let Some(lo) = &mut self.lo else { return };
-        let result = transmit_queue(&mut **lo, &mut self.lo_queue);
-        if self.lo_queue.len() < MAX_LOCAL_FRAMES {
+        let Devices { lo: Some(lo), lo_queue, .. } = &mut self.devices else { return };
+        let result = transmit_queue(&mut **lo, lo_queue);
+        if lo_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LO_QUEUE);
         }
         if let Err(error) = result {
-            note_device_error(&mut self.drops, "lo_transmit_error", &error);
+            self.drops.note_error("lo_transmit_error", &error);
         }
     }
 
     /// Passes frames to the device of this engine's own, if there is one.
     fn transmit_to_loopback(&mut self) {
-        let Some(loopback) = &mut self.loopback else { return };
-        let result = transmit_queue(&mut **loopback, &mut self.loopback_queue);
-        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
+        let Devices { loopback: Some(loopback), loopback_queue, .. } = &mut self.devices else {
+            return;
+        };
+        let result = transmit_queue(&mut **loopback, loopback_queue);
+        if loopback_queue.len() < MAX_LOCAL_FRAMES {
             self.endpoint.resume_transmit(LOOPBACK_QUEUE);
         }
         if let Err(error) = result {
-            note_device_error(&mut self.drops, "loopback_transmit_error", &error);
+            self.drops.note_error("loopback_transmit_error", &error);
         }
     }
 }
@@ -131,10 +129,10 @@ struct TransmitBatch<'a, O: Observer, M: Memory> {
     memory: &'a mut M,
     sealer: FrameSealer<'a>,
     numbers: &'a OwnNumbers,
-    drops: &'a mut BTreeMap<&'static str, u64>,
+    drops: &'a mut Drops,
     loopback_queue: &'a mut VecDeque<LocalFrame>,
     lo_queue: &'a mut VecDeque<LocalFrame>,
-    /// As [`Engine::headroom`].
+    /// As [`Framing::headroom`].
     headroom: &'a mut usize,
     acks_after_send: &'a mut bool,
     /// Frames sent in this round.
@@ -163,7 +161,7 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
             *self.sent += 1;
             let Some(entry) = sealer.path_entry() else {
                 // Cannot happen: the queue pair keeps its path alive.
-                self.drop_for("drop_no_path");
+                self.drops.count("drop_no_path");
                 continue;
             };
             let start = entry.sealer.len();
@@ -174,7 +172,7 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
             let len = start + transmit.len;
             let frame = &mut slot[..len];
             if sealer.finish(&transmit, frame).is_err() {
-                self.drop_for("drop_unsealable");
+                self.drops.count("drop_unsealable");
                 continue;
             }
             let outgoing = if transmit.packets > 1 {
@@ -200,8 +198,8 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
                         self.endpoint.suspend_transmit(LO_QUEUE);
                     }
                 }
-                Via::ThisHost => self.drop_for("drop_no_loopback_interface"),
-                Via::NoRoute => self.drop_for("drop_no_route"),
+                Via::ThisHost => self.drops.count("drop_no_loopback_interface"),
+                Via::NoRoute => self.drops.count("drop_no_route"),
             }
         }
         None
@@ -212,20 +210,16 @@ impl<O: Observer, M: Memory> TransmitBatch<'_, O, M> {
     #[cold]
     fn copy_to_lo(&mut self, frame: &[u8], outgoing: TxFrame) {
         if !self.lo_limits.is_some_and(|limits| fits(outgoing, limits)) {
-            return self.drop_for("drop_no_loopback_interface");
+            return self.drops.count("drop_no_loopback_interface");
         }
         if self.lo_queue.len() >= MAX_LOCAL_FRAMES {
-            return self.drop_for("drop_no_room");
+            return self.drops.count("drop_no_room");
         }
         let mut copy = frame.to_vec();
         // As in all frames on `lo`: the kernel's own IP stack ignores them.
         copy[..MAC_ADDRESS].fill(0);
         copy[MAC_ADDRESS..MAC_ADDRESSES].copy_from_slice(&LO_SOURCE.0);
         self.lo_queue.push_back((copy, outgoing));
-    }
-
-    fn drop_for(&mut self, why: &'static str) {
-        *self.drops.entry(why).or_default() += 1;
     }
 }
 
@@ -242,7 +236,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::Arc;
 
-    use roce_io::RxFrame;
+    use roce_io::{FrameDevice, RxFrame};
     use roce_transport::{
         AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
         PostError, QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
@@ -339,7 +333,7 @@ mod tests {
         });
         let entry = PathEntry::new(OuterHeaders::new(local, remote)).unwrap();
         let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));
-        let handle = engine.paths.insert(entry.with_next_hop(hop, mac));
+        let handle = engine.tables.paths.insert(entry.with_next_hop(hop, mac));
         let (qpn, cq) = (Qpn::new(0x11).unwrap(), CqHandle(1));
         let init = QpInit {
             pd: PdHandle(1),
