@@ -23,6 +23,7 @@ mod round_outcome;
 mod source_ports;
 mod tables;
 mod transmit;
+mod transmit_batch;
 mod transmit_queues;
 
 use std::io;
