@@ -1,6 +1,10 @@
 //! The sending half of a round: the endpoint writes frames, which are sealed and queued.
 
-use roce_transport::{Instant, TransmitLimits};
+use std::collections::VecDeque;
+use std::io;
+
+use roce_io::FrameDevice;
+use roce_transport::{Endpoint, Instant, Observer, TransmitLimits, TransmitQueue};
 
 use super::Engine;
 use super::devices::Devices;
@@ -8,116 +12,105 @@ use super::frame_sealer::{FrameSealer, Framing};
 use super::tables::Tables;
 use super::transmit_batch::{TRANSMIT_BUDGET, TransmitBatch};
 use super::transmit_queues::{
-    LO_QUEUE, LOOPBACK_QUEUE, MAX_LOCAL_FRAMES, WIRE_QUEUE, transmit_queue,
+    LO_QUEUE, LOOPBACK_QUEUE, LocalFrame, MAX_LOCAL_FRAMES, WIRE_QUEUE, transmit_queue,
 };
 use crate::consumer::Consumer;
 
 impl<C: Consumer> Engine<C> {
+    /// Fills the interface's slots; frames for this host go to their own queues. Those are built in
+    /// a scratch buffer while the interface is full. Returns the number of frames.
     pub(super) fn transmit(&mut self, now: Instant) -> usize {
+        let Self { endpoint, tables, devices, framing, policy, drops, .. } = self;
+        let Tables { memory, paths, numbers, .. } = tables;
+        let Devices { wire, lo, loopback, loopback_queue, lo_queue, is_wire_suspended, .. } =
+            devices;
+        let Framing { source_ports, sealing, headroom, scratch } = framing;
         let mut sent = 0;
         loop {
             let before = sent;
-            if self.policy.acks_after_send {
-                self.endpoint.join_acks();
+            if policy.acks_after_send {
+                endpoint.join_acks();
             }
-            self.fill_interface(now, &mut sent);
-            let had_frames_for_lo = !self.devices.lo_queue.is_empty();
-            self.transmit_to_lo();
-            self.transmit_to_loopback();
+            let mut batch = TransmitBatch {
+                now,
+                limits: TransmitLimits { max_packets: wire.capabilities().max_train_packets },
+                lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
+                endpoint,
+                memory,
+                sealer: FrameSealer::new(paths, numbers, &devices.pauses, source_ports, sealing),
+                numbers,
+                drops,
+                loopback_queue,
+                lo_queue,
+                headroom,
+                acks_after_send: &mut policy.acks_after_send,
+                sent: &mut sent,
+            };
+            let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
+            if *is_wire_suspended && !wire.has_unsent() {
+                *is_wire_suspended = false;
+                batch.endpoint.resume_transmit(WIRE_QUEUE);
+                result = result.and(wire.transmit(&mut |slot| batch.next_frame(slot)));
+            }
+            if wire.has_unsent() {
+                *is_wire_suspended = true;
+                batch.endpoint.suspend_transmit(WIRE_QUEUE);
+                scratch.resize(wire.capabilities().max_frame_len, 0);
+                while batch.next_frame(scratch).is_some() {
+                    // A frame whose path has changed to the interface meanwhile is dropped; the
+                    // protocol recovers from loss.
+                    batch.drops.count("drop_no_room");
+                }
+            }
+            let had_frames_for_lo = !lo_queue.is_empty();
+            let to_lo = transmit_local(lo, lo_queue, endpoint, LO_QUEUE);
+            let to_loopback = transmit_local(loopback, loopback_queue, endpoint, LOOPBACK_QUEUE);
+            for (result, name) in [
+                (result.map(drop), "wire_transmit_error"),
+                (to_lo, "lo_transmit_error"),
+                (to_loopback, "loopback_transmit_error"),
+            ] {
+                if let Err(error) = result {
+                    drops.note_error(name, &error);
+                }
+            }
             // Another pass only for frames to other processes of this host. Frames to this engine
             // are received in the next round.
-            let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
-            if sent == before
-                || sent >= TRANSMIT_BUDGET
-                || is_over
-                || !self.devices.loopback_queue.is_empty()
-            {
+            let is_over = !had_frames_for_lo || !endpoint.has_pending_transmit();
+            if sent == before || sent >= TRANSMIT_BUDGET || is_over || !loopback_queue.is_empty() {
                 return sent;
             }
         }
     }
+}
 
-    /// Fills the interface's slots; frames for this host go to their own queues. Those are built in
-    /// a scratch buffer while the interface is full.
-    fn fill_interface(&mut self, now: Instant, sent: &mut usize) {
-        let Self { endpoint, tables, devices, framing, policy, drops, .. } = self;
-        let Tables { memory, paths, numbers, .. } = tables;
-        let Devices { wire, lo, loopback_queue, lo_queue, is_wire_suspended, pauses, .. } = devices;
-        let Framing { source_ports, sealing, headroom, scratch } = framing;
-        let mut batch = TransmitBatch {
-            now,
-            limits: TransmitLimits { max_packets: wire.capabilities().max_train_packets },
-            lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
-            endpoint,
-            memory,
-            sealer: FrameSealer::new(paths, numbers, pauses, source_ports, sealing),
-            numbers,
-            drops,
-            loopback_queue,
-            lo_queue,
-            headroom,
-            acks_after_send: &mut policy.acks_after_send,
-            sent,
-        };
-        let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
-        if *is_wire_suspended && !wire.has_unsent() {
-            *is_wire_suspended = false;
-            batch.endpoint.resume_transmit(WIRE_QUEUE);
-            result = result.and(wire.transmit(&mut |slot| batch.next_frame(slot)));
-        }
-        if wire.has_unsent() {
-            *is_wire_suspended = true;
-            batch.endpoint.suspend_transmit(WIRE_QUEUE);
-            scratch.resize(wire.capabilities().max_frame_len, 0);
-            while batch.next_frame(scratch).is_some() {
-                // A frame whose path has changed to the interface meanwhile is dropped; the
-                // protocol recovers from loss.
-                batch.drops.count("drop_no_room");
-            }
-        }
-        if let Err(error) = result {
-            drops.note_error("wire_transmit_error", &error);
-        }
+/// Passes the frames for this host to their device, if there is one.
+#[inline]
+fn transmit_local(
+    device: &mut Option<Box<dyn FrameDevice>>,
+    frames: &mut VecDeque<LocalFrame>,
+    endpoint: &mut Endpoint<impl Observer>,
+    queue: TransmitQueue,
+) -> io::Result<()> {
+    let Some(device) = device else { return Ok(()) };
+    let result = transmit_queue(&mut **device, frames);
+    if frames.len() < MAX_LOCAL_FRAMES {
+        endpoint.resume_transmit(queue);
     }
-
-    fn transmit_to_lo(&mut self) {
-        let Devices { lo: Some(lo), lo_queue, .. } = &mut self.devices else { return };
-        let result = transmit_queue(&mut **lo, lo_queue);
-        if lo_queue.len() < MAX_LOCAL_FRAMES {
-            self.endpoint.resume_transmit(LO_QUEUE);
-        }
-        if let Err(error) = result {
-            self.drops.note_error("lo_transmit_error", &error);
-        }
-    }
-
-    /// Passes frames to the device of this engine's own, if there is one.
-    fn transmit_to_loopback(&mut self) {
-        let Devices { loopback: Some(loopback), loopback_queue, .. } = &mut self.devices else {
-            return;
-        };
-        let result = transmit_queue(&mut **loopback, loopback_queue);
-        if loopback_queue.len() < MAX_LOCAL_FRAMES {
-            self.endpoint.resume_transmit(LOOPBACK_QUEUE);
-        }
-        if let Err(error) = result {
-            self.drops.note_error("loopback_transmit_error", &error);
-        }
-    }
+    result
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::net::{IpAddr, Ipv4Addr};
     use std::os::fd::BorrowedFd;
     use std::rc::Rc;
     use std::sync::Arc;
 
-    use roce_io::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
+    use roce_io::{DeviceCapabilities, RxFrame, TxFrame};
     use roce_transport::{
-        AccessFlags, AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, PathAttributes,
-        PdHandle, PostError, QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
+        AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
+        PostError, QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
     };
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
