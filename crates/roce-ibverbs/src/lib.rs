@@ -54,6 +54,7 @@ mod rate;
 mod receive_list;
 mod refused;
 mod registration;
+mod send_list;
 mod shared_receive_queue;
 mod staging;
 mod text;

@@ -22,7 +22,7 @@ use crate::cancellation::Uncancellable;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
 use crate::staging::Staged;
-use crate::{errno, memory_window, object, post, receive_list};
+use crate::{errno, memory_window, object, receive_list, send_list};
 
 /// The operations that each service has.
 fn operations_of(qp_type: c_int) -> u64 {
@@ -197,8 +197,8 @@ unsafe fn post_all(qp: &QueuePair, staged: &mut Staged) -> Result<(), c_int> {
         Service::Ud => qp.qp.post_datagrams_all(requests, buffers, |index| {
             let named = destinations.get(index).copied().flatten();
             // SAFETY: the caller's promise.
-            let target =
-                named.and_then(|(ah, qpn, q_key)| unsafe { post::target(ah, qpn, q_key) }.ok());
+            let target = named
+                .and_then(|(ah, qpn, q_key)| unsafe { send_list::target(ah, qpn, q_key) }.ok());
             target.ok_or(WrError::Post(PostError::NoDestination))
         }),
         _ => qp.qp.post_send_all(requests, buffers),
@@ -243,7 +243,7 @@ unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (u64, usiz
     unsafe {
         let max = lent(qp).cap.max_inline_data;
         let take = || with_staged(lent(qp), |staged| staged.buffers.pop()).flatten();
-        set_data(qp, post::inline_data(pieces, max, || take().unwrap_or_default()));
+        set_data(qp, send_list::inline_data(pieces, max, || take().unwrap_or_default()));
     }
 }
 
