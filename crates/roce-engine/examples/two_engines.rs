@@ -5,10 +5,10 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use roce_engine::policy::Cause;
+use roce_engine::policy::{Cause, PostRuns};
 use roce_engine::{
     Consumer, Engine, EngineParts, GidTable, NextHop, PathEntry, PlainRegion, Pushed, Region,
-    Registration,
+    Registration, SendQueue,
 };
 use roce_io::{MemoryConfig, MemoryDevice, memory_pair};
 use roce_transport::{
@@ -54,6 +54,18 @@ impl Consumer for Program {
         false
     }
     fn publish_counters(&self, _: impl FnOnce() -> Vec<(&'static str, u64)>) {}
+}
+
+/// The send queue of the client, which posts when time begins.
+struct SendQueueOfClient;
+
+impl SendQueue for SendQueueOfClient {
+    fn queue_pair(&self) -> Qpn {
+        QPN
+    }
+    fn now(&self) -> Instant {
+        Instant::default()
+    }
 }
 
 type End = (Engine<Program>, Rc<PlainRegion>);
@@ -106,11 +118,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let piece = Sge { lkey: REGION.rkey, addr: REGION.addr, len: 5 };
     let remote = RemoteAddr { addr: REGION.addr + 100, ..REGION };
     let write = SendWr::new(1, SendOperation::write(remote), piece).signaled();
-    client.on_send(QPN);
-    client.endpoint_mut().post_send(Instant::default(), QPN, write)?;
+    let mut requests = Some(write);
+    let posted = client.post(&SendQueueOfClient, &mut PostRuns::default(), |_| requests.take());
+    posted.result.map_err(|(_, refused)| refused)?;
 
     // A post sends only; the ACK is received by those rounds in which the program polls.
-    client.run(Instant::default(), Cause::Post, None);
     let mut rounds = 0;
     let completion = loop {
         let now = Instant::from_nanos(1_000 * rounds);

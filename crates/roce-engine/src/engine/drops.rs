@@ -22,8 +22,22 @@ impl Drops {
         *total
     }
 
+    /// Notes the error of a device, if there is one; returns what it has done.
+    #[inline]
+    pub(super) fn note_error_of<T: Default>(
+        &mut self,
+        result: io::Result<T>,
+        name: &'static str,
+    ) -> T {
+        result.unwrap_or_else(|error| {
+            self.note_error(name, &error);
+            T::default()
+        })
+    }
+
     /// Counts and logs an error of a device. The protocol's own timers decide when a request fails.
-    pub(super) fn note_error(&mut self, name: &'static str, error: &io::Error) {
+    #[cold]
+    fn note_error(&mut self, name: &'static str, error: &io::Error) {
         let count = self.add(name, 1);
         // Powers of two: the first error is logged at once, many of them rarely.
         if count.is_power_of_two() {

@@ -323,9 +323,8 @@ impl Management {
 
     /// Sends the frames for the interface, as far as it takes them.
     fn flush<O: Observer>(&mut self, parts: &mut ManagementParts<'_, O>) {
-        if let Err(error) = transmit_queue(&mut *parts.devices.wire, &mut self.frames) {
-            parts.drops.note_error("wire_transmit_error", &error);
-        }
+        let result = transmit_queue(&mut *parts.devices.wire, &mut self.frames);
+        parts.drops.note_error_of(result, "wire_transmit_error");
     }
 
     /// Returns the frame of a datagram.

@@ -1,7 +1,5 @@
 //! The receiving half of a round: parses frames, checks ICRCs, passes packets to the endpoint.
 
-use std::io;
-
 use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant, Memory, Observer};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
@@ -50,18 +48,18 @@ impl<C: Consumer> Engine<C> {
         };
         let mut received = 0;
         let from_wire = wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
-        received += batch.frames_of("wire", from_wire);
+        received += batch.drops.note_error_of(from_wire, "wire_receive_error");
         // While frames come over the wire, the application more likely waits for those.
         let looks_at_lo = received == 0 || *rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
         *rounds_without_lo = if looks_at_lo { 0 } else { *rounds_without_lo + 1 };
         if let Some(lo) = lo.as_mut().filter(|_| looks_at_lo) {
             let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
-            received += batch.frames_of("lo", from_lo);
+            received += batch.drops.note_error_of(from_lo, "lo_receive_error");
         }
         if let Some(loopback) = loopback {
             // The sending half has emptied the queue into it.
             let from_itself = loopback.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
-            received += batch.frames_of("loopback", from_itself);
+            received += batch.drops.note_error_of(from_itself, "loopback_receive_error");
         } else {
             for _ in 0..RECEIVE_BUDGET {
                 let Some((bytes, outgoing)) = loopback_queue.pop_front() else { break };
@@ -154,17 +152,5 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
             Ok(Err(_)) => self.drops.count(BadIcrc::COUNTER),
             Err(error) => self.drops.count(error.counter()),
         }
-    }
-
-    fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
-        result.unwrap_or_else(|error| {
-            let name = match device {
-                "lo" => "lo_receive_error",
-                "loopback" => "loopback_receive_error",
-                _ => "wire_receive_error",
-            };
-            self.drops.note_error(name, &error);
-            0
-        })
     }
 }

@@ -65,15 +65,9 @@ impl<C: Consumer> Engine<C> {
             let had_frames_for_lo = !lo_queue.is_empty();
             let to_lo = transmit_local(lo, lo_queue, endpoint, LO_QUEUE);
             let to_loopback = transmit_local(loopback, loopback_queue, endpoint, LOOPBACK_QUEUE);
-            for (result, name) in [
-                (result.map(drop), "wire_transmit_error"),
-                (to_lo, "lo_transmit_error"),
-                (to_loopback, "loopback_transmit_error"),
-            ] {
-                if let Err(error) = result {
-                    drops.note_error(name, &error);
-                }
-            }
+            drops.note_error_of(result, "wire_transmit_error");
+            drops.note_error_of(to_lo, "lo_transmit_error");
+            drops.note_error_of(to_loopback, "loopback_transmit_error");
             // Another pass only for frames to other processes of this host. Frames to this engine
             // are received in the next round.
             let is_over = !had_frames_for_lo || !endpoint.has_pending_transmit();
