@@ -88,7 +88,7 @@ fn table_of(citations: Vec<Citation>, mut faults: Vec<String>) -> Result<Table> 
 const PAGE: &str = "docs/rules.md";
 
 /// Where citations are.
-const FOLDERS: &[&str] = &["bench", "crates", "interop", "tests", "tools/roce"];
+const FOLDERS: &[&str] = &["bench", "crates", "interop", "lab", "tests", "tools/roce"];
 
 #[cfg(test)]
 mod tests {
