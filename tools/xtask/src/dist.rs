@@ -4,6 +4,12 @@
 //! released, an archive and packages with their checksums and lists of contents, and a `Containerfile` that
 //! installs a package. With `--check` all are installed in Debian roots made for that, and unmodified
 //! programs run there.
+//!
+//! The packages are made by the distributions' own tools (`dpkg-deb`, `rpmbuild`, maturin) from the one installation
+//! that the archive has too. What was tried in their place: `cargo-deb` 3.8 and `cargo-generate-rpm` 0.21 take the files
+//! of one cargo package from a list in its manifest, which would be a second list of the same files, and have 95 and 274
+//! crates to build; `cargo-cyclonedx` 0.5 writes one list for each crate of the workspace into the source tree, without
+//! the checksums of the components, and with a random serial number, so that two builds differ.
 
 mod architecture;
 mod check;
