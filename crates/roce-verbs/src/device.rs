@@ -90,11 +90,10 @@ impl DeviceInfo {
 ///
 /// # Opening often
 ///
-/// The packet sockets of a closed device stay in the process for a second, at most four with some 9 MiB
-/// each, receive nothing, and serve the next device that is opened on the interface: that takes a
-/// millisecond, and some 25 with new sockets, whose close takes 50 more in a thread of its own. UDP port
-/// 4791 is free as soon as the device is closed. A child that is forked in that second inherits the
-/// sockets, without using them, until it ends or calls `exec`.
+/// A process that opens a device after it has closed one keeps the packet sockets of those that it closes from then
+/// on: at most four with some 9 MiB each, which receive nothing. They serve the next device that is opened on the
+/// interface, which takes a millisecond; with new sockets it takes some 25, and their close 50 more. UDP port 4791 is
+/// free as soon as the device is closed.
 ///
 /// # fork
 ///
