@@ -28,8 +28,8 @@ A program on the interfaces of this host (without CAP_NET_RAW by UDP sockets):
   roce run --dev rxe0=eth1 -- ib_write_bw -d rxe0 server
 
 With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
-{peer} (the address of rank 0, for rank 0 that of rank 1) and {peer?} (the same, but nothing for
-rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
+{peer} (the address of rank 0, for rank 0 that of rank 1), {peer?} (the same, but nothing for
+rank 0) and {interface} (eth0). With --rails, {address:1}, {peer:1}, {peer?:1} and {interface:1} are those of rail 1. With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
 are such arguments, the other ranks start as soon as rank 0 listens on a TCP port or by rdma_cm.
 Any other {word} is refused: write {{word}} for a {word} that the program is to get.
 
@@ -58,6 +58,10 @@ pub(crate) struct Options {
     /// Run the program in N private hosts on this machine; needs no root, leaves nothing behind
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) local: Option<u32>,
+    /// Networks between the hosts, each with an interface of every host (eth0, eth1, …) and so with a device
+    #[arg(long, value_name = "K", default_value_t = 1, requires = "local")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(super) rails: u32,
     /// MTU of the private network's links in bytes; path MTU 4096 needs at least 4176
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = traffic::link_mtu)]
     #[arg(requires = "local")]

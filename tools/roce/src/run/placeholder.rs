@@ -7,7 +7,17 @@ use crate::error::{CliError, Result};
 use crate::local::ring;
 
 /// The names of the placeholders, as they stand between braces.
-const NAMES: [&str; 5] = ["rank", "size", "address", "peer", OPTIONAL_PEER];
+const NAMES: [&str; 6] = ["rank", "size", "address", "peer", OPTIONAL_PEER, "interface"];
+
+/// Those of the names that may have a colon and the number of a rail behind them.
+const OF_RAILS: [&str; 4] = ["address", "peer", OPTIONAL_PEER, "interface"];
+
+/// A placeholder: `{peer:1}` has the name `peer` and rail 1, `{peer}` rail 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placeholder {
+    name: &'static str,
+    rail: u32,
+}
 
 /// Nothing for rank 0, the address of rank 0 for the others.
 const OPTIONAL_PEER: &str = "peer?";
@@ -17,7 +27,7 @@ const OPTIONAL_PEER: &str = "peer?";
 pub(crate) fn line_of(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
     let mut filled = filled(line, rank, size);
     if size == 2 && rank == 1 && !has_placeholder(line) {
-        filled.push(peer_of(rank).into());
+        filled.push(peer_of(0, rank).into());
     }
     filled
 }
@@ -25,17 +35,17 @@ pub(crate) fn line_of(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> 
 /// Returns the line of a rank: placeholders are replaced, arguments that become empty by that are
 /// left out.
 pub(crate) fn filled(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
-    let peer = peer_of(rank);
-    let value_of = |name: &str| match name {
+    let value_of = |Placeholder { name, rail }| match name {
         "rank" => rank.to_string(),
         "size" => size.to_string(),
-        "address" => ring::address(0, rank),
+        "address" => ring::address(rail, rank),
+        "interface" => ring::interface(rail),
         OPTIONAL_PEER if rank == 0 => String::new(),
-        _ => peer.clone(),
+        _ => peer_of(rail, rank),
     };
     let fill = |argument: &OsString| {
         let bytes_of = |piece| match piece {
-            Piece::Placeholder(name) => value_of(name).into_bytes(),
+            Piece::Placeholder(placeholder) => value_of(placeholder).into_bytes(),
             Piece::Text(text) | Piece::Unknown(text) => text.to_vec(),
         };
         let filled: Vec<u8> = pieces(argument).flat_map(bytes_of).collect();
@@ -47,13 +57,22 @@ pub(crate) fn filled(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
     filled
 }
 
-/// Returns the address of rank 0, for rank 0 that of rank 1.
-fn peer_of(rank: u32) -> String {
-    ring::address(0, u32::from(rank == 0))
+/// Returns the address of rank 0 on a rail, for rank 0 that of rank 1.
+fn peer_of(rail: u32, rank: u32) -> String {
+    ring::address(rail, u32::from(rank == 0))
 }
 
-/// Checks that no argument has a word in braces that is no placeholder, such as a misspelt one.
-pub(crate) fn check(line: &[OsString]) -> Result {
+/// Checks that no argument has a word in braces that is no placeholder, such as a misspelt one, or one of a rail that
+/// a run with this number of rails does not have.
+pub(crate) fn check(line: &[OsString], rails: u32) -> Result {
+    if let Some(wrong) = placeholders(line).find(|placeholder| placeholder.rail >= rails) {
+        let Placeholder { name, rail } = wrong;
+        let known =
+            if rails == 1 { "rail 0".to_owned() } else { format!("rails 0 to {}", rails - 1) };
+        return Err(CliError::new(format!(
+            "{{{name}:{rail}}}: the run has {known} (--rails {rails})"
+        )));
+    }
     let unknown = line.iter().skip(1).flat_map(|argument| pieces(argument)).find_map(|piece| {
         let Piece::Unknown(text) = piece else { return None };
         Some(String::from_utf8_lossy(text).into_owned())
@@ -68,7 +87,7 @@ pub(crate) fn check(line: &[OsString]) -> Result {
 
 /// Returns true if the line is that of a server on rank 0, on which its clients wait.
 pub(crate) fn has_server(line: &[OsString], size: u32) -> bool {
-    let is_optional = |name| name == OPTIONAL_PEER;
+    let is_optional = |it: Placeholder| it.name == OPTIONAL_PEER;
     size > 1 && (placeholders(line).any(is_optional) || (size == 2 && !has_placeholder(line)))
 }
 
@@ -77,10 +96,10 @@ fn has_placeholder(line: &[OsString]) -> bool {
     placeholders(line).next().is_some()
 }
 
-/// Returns the names of the placeholders in the arguments.
-fn placeholders(line: &[OsString]) -> impl Iterator<Item = &'static str> {
+/// Returns the placeholders in the arguments.
+fn placeholders(line: &[OsString]) -> impl Iterator<Item = Placeholder> {
     line.iter().skip(1).flat_map(|argument| pieces(argument)).filter_map(|piece| match piece {
-        Piece::Placeholder(name) => Some(name),
+        Piece::Placeholder(placeholder) => Some(placeholder),
         Piece::Text(_) | Piece::Unknown(_) => None,
     })
 }
@@ -90,8 +109,7 @@ fn placeholders(line: &[OsString]) -> impl Iterator<Item = &'static str> {
 enum Piece<'a> {
     /// Text that the program gets as it stands.
     Text(&'a [u8]),
-    /// The name of a placeholder.
-    Placeholder(&'static str),
+    Placeholder(Placeholder),
     /// A word in braces, with them, that is no placeholder.
     Unknown(&'a [u8]),
 }
@@ -119,7 +137,7 @@ impl<'a> Iterator for Pieces<'a> {
             }
             if let Some(word) = braced(bytes) {
                 self.0 = &bytes[word.len()..];
-                return Some(name_of(word).map_or(Piece::Unknown(word), Piece::Placeholder));
+                return Some(placeholder(word).map_or(Piece::Unknown(word), Piece::Placeholder));
             }
         }
         // A variable of a shell: its brace begins no placeholder.
@@ -132,8 +150,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Returns the braces at the start of a text with the word in them: the name of a placeholder, or
-/// letters, which may have a space on both sides.
+/// Returns the braces at the start of a text with what is in them: a placeholder, or letters, which may have a space on both sides.
 fn braced(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|&byte| byte == b'}')?;
     let inner = bytes[..end].strip_prefix(b"{")?;
@@ -141,13 +158,19 @@ fn braced(bytes: &[u8]) -> Option<&[u8]> {
     let word = unpadded.unwrap_or(inner);
     let is_word = !word.is_empty() && word.iter().all(u8::is_ascii_alphabetic);
     let braced = &bytes[..=end];
-    (is_word || name_of(braced).is_some()).then_some(braced)
+    (is_word || placeholder(braced).is_some()).then_some(braced)
 }
 
-/// Returns the name of a placeholder that is given with its braces.
-fn name_of(braced: &[u8]) -> Option<&'static str> {
-    let inner = braced.strip_prefix(b"{")?.strip_suffix(b"}")?;
-    NAMES.into_iter().find(|name| name.as_bytes() == inner)
+/// Returns the placeholder that is given with its braces.
+fn placeholder(braced: &[u8]) -> Option<Placeholder> {
+    let inner = str::from_utf8(braced).ok()?.strip_prefix('{')?.strip_suffix('}')?;
+    if let Some((word, number)) = inner.split_once(':') {
+        let name = OF_RAILS.into_iter().find(|name| *name == word)?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        return Some(Placeholder { name, rail: number.parse().ok().filter(|_| is_number)? });
+    }
+    let name = NAMES.into_iter().find(|name| *name == inner)?;
+    Some(Placeholder { name, rail: 0 })
 }
 
 #[cfg(test)]
@@ -181,8 +204,22 @@ mod tests {
         assert_eq!(line("{rank} {rank}{rank} {}", 1, 2), "{rank} 11 {}");
     }
 
+    #[test]
+    fn placeholders_have_the_rail_behind_a_colon() {
+        let all = "p {address:1} {peer:1} {peer?:1} {interface:1} {interface}";
+        assert_eq!(line(all, 0, 3), "p 10.0.1.1 10.0.1.2 eth1 eth0");
+        assert_eq!(line(all, 2, 3), "p 10.0.1.3 10.0.1.1 10.0.1.1 eth1 eth0");
+        assert!(served("p {peer?:1}", 3));
+        assert_eq!(refused("{peer:1}"), None);
+        let words = refused("x{peer:2}").expect("a rail that is missing");
+        assert_eq!(words, "{peer:2}: the run has rails 0 to 1 (--rails 2)");
+        for text in ["{rank:1}", "{peer:}", "{peer:+1}", "{a:1}", "{peer:4294967296}"] {
+            assert_eq!(line(&format!("p {text}"), 0, 3), format!("p {text}"));
+        }
+    }
+
     fn refused(text: &str) -> Option<String> {
-        match check(&["p", text].map(OsString::from)) {
+        match check(&["p", text].map(OsString::from), 2) {
             Err(CliError::Message(text)) => Some(text),
             _ => None,
         }
@@ -193,10 +230,10 @@ mod tests {
         for word in ["{pear}", "{Peer}", "{ peer }", "{x}"] {
             let words = refused(&format!("--at={word}:1")).expect(word);
             assert!(words.starts_with(&format!("{word} is no placeholder; there are {{rank}}, ")));
-            assert!(words.contains(&format!("{{peer?}}; write {{{word}}} if")), "{words}");
+            assert!(words.contains(&format!("{{interface}}; write {{{word}}} if")), "{words}");
         }
         assert_eq!(refused("{rank}{size}{address}{peer}{peer?}"), None);
-        assert!(check(&["{pear}"].map(OsString::from)).is_ok(), "the name of the program");
+        assert!(check(&["{pear}"].map(OsString::from), 1).is_ok(), "the name of the program");
     }
 
     #[test]

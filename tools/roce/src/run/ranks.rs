@@ -43,7 +43,8 @@ pub(crate) fn run(folder: &Path, starter: u32) -> Result {
     let size = options.local.unwrap_or(1);
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
-    let Hosts { hosts, interconnect } = Hosts::new(size, options.link_mtu, &options.switch)?;
+    let Hosts { hosts, interconnect } =
+        Hosts::new(size, options.rails, options.link_mtu, &options.switch)?;
     let timeout = options.timeout.as_ref().map(|timeout| (begin + timeout.duration, timeout));
     let capture = match &options.pcap {
         Some(path) => {
@@ -84,14 +85,14 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts have a cable,
-    /// more have a bridge, unless there is a switch.
-    fn new(size: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
-        let (hosts, interconnect) = if size == 2 {
+    /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts with one rail have a
+    /// cable, others have a bridge for each rail, unless there is a switch.
+    fn new(size: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
+        let (hosts, interconnect) = if size == 2 && rails == 1 {
             let (hosts, interconnect) = Pair::new(link_mtu, switch)?.into_parts();
             (hosts, interconnect.into_iter().collect())
         } else {
-            ring::Network::new(size, 1, link_mtu, switch)?.into_parts()
+            ring::Network::new(size, rails, link_mtu, switch)?.into_parts()
         };
         for host in &hosts {
             host.default_route(LOCAL_INTERFACE)?;

@@ -30,7 +30,7 @@ use crate::ranks::pid_of;
 
 /// Starts the supervisor and waits for its end.
 pub(crate) fn start(options: &Options, size: u32) -> Result {
-    placeholder::check(&options.command)?;
+    placeholder::check(&options.command, options.rails)?;
     // Before any thread exists.
     roce_netns::enter_user_namespace_if_needed()?;
     let signals = Signals::block()?;

@@ -10,6 +10,7 @@ mod perftest;
 mod pipes;
 mod places;
 mod program;
+mod rails;
 mod rdma_cm;
 mod sanitizers;
 mod signals;
