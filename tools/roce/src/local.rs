@@ -25,40 +25,47 @@ use crate::traffic::{LOCAL_INTERFACE, Role, Traffic};
 /// The server's address; the client's is the next one.
 pub(crate) const SERVER: &str = "10.0.0.1";
 
-/// Two hosts with a link, or with a switch.
+/// Two hosts with a cable or a switch, or with a bridge or a switch for each of several rails.
 #[derive(Debug)]
 pub(crate) struct Pair {
     /// Before the hosts: it ends first.
-    interconnect: Option<Interconnect>,
+    interconnects: Vec<Interconnect>,
     pub(crate) server: Host,
     pub(crate) client: Host,
 }
 
 impl Pair {
     /// Creates the network, also as an ordinary user. No thread may exist yet.
-    pub(crate) fn new(link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
+    pub(crate) fn new(link_mtu: u32, rails: u32, switch: &SwitchOptions) -> Result<Self> {
+        if rails > 1 {
+            let (hosts, interconnects) =
+                ring::Network::new(2, rails, link_mtu, switch)?.into_parts();
+            let two = <[Host; 2]>::try_from(hosts);
+            let [server, client] = two.map_err(|_| CliError::new("a network of two hosts"))?;
+            return Ok(Self { interconnects, server, client });
+        }
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let (server, client) = (network.host("server")?, network.host("client")?);
         let link = Link { mtu: link_mtu };
         let ends = [(&server, LOCAL_INTERFACE), (&client, LOCAL_INTERFACE)];
-        let interconnect = if switch.switch.is_some() {
-            Some(Interconnect::connect(&network, &ends, link, switch, 0)?)
+        let interconnects = if switch.switch.is_some() {
+            vec![Interconnect::connect(&network, &ends, link, switch, 0)?]
         } else {
             network.veth(ends[0], ends[1], link)?;
-            None
+            Vec::new()
         };
         for (host, number) in [(&server, 1), (&client, 2)] {
             host.address(LOCAL_INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
             // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
             let _ = host.address(LOCAL_INTERFACE, format!("fd00::{number}/64").parse()?);
         }
-        Ok(Self { interconnect, server, client })
+        Ok(Self { interconnects, server, client })
     }
 
     /// Returns the hosts, the server first, and what connects them.
-    pub(crate) fn into_parts(self) -> (Vec<Host>, Option<Interconnect>) {
-        (vec![self.server, self.client], self.interconnect)
+    pub(crate) fn into_parts(self) -> (Vec<Host>, Vec<Interconnect>) {
+        (vec![self.server, self.client], self.interconnects)
     }
 
     /// Runs this process's command at both ends with more arguments; writes the client's output to
@@ -99,11 +106,14 @@ impl Pair {
 
 /// Creates a network, runs this process's command at both ends, and prints the client's output.
 pub(crate) fn run(traffic: &Traffic) -> Result {
-    let pair = Pair::new(traffic.link_mtu, &traffic.switch)?;
-    eprintln!(
-        "private network: client 10.0.0.2 -- {LOCAL_INTERFACE}, MTU {} -- 10.0.0.1 server",
-        traffic.link_mtu
-    );
+    let pair = Pair::new(traffic.link_mtu, traffic.rails, &traffic.switch)?;
+    let (mtu, last) = (traffic.link_mtu, traffic.rails - 1);
+    match last {
+        0 => eprintln!("private network: client 10.0.0.2 -- eth0, MTU {mtu} -- 10.0.0.1 server"),
+        _ => eprintln!(
+            "private network: client 10.0.R.2 -- ethR, MTU {mtu} -- 10.0.R.1 server, R from 0 to {last}"
+        ),
+    }
     pair.run_command(&[], io::stdout()).map(drop)
 }
 
@@ -120,9 +130,10 @@ pub(crate) fn begin(role: Option<Role>) -> Result {
     Ok(())
 }
 
-/// Returns the server address for the client of a private network.
-pub(crate) fn server_of(role: Option<Role>) -> Option<String> {
-    (role == Some(Role::Client)).then(|| SERVER.to_owned())
+/// Returns the server's address for the client of a private network that uses an interface, or the first.
+pub(crate) fn server_of(role: Option<Role>, interface: Option<&str>) -> Option<String> {
+    let number = interface.and_then(|name| name.strip_prefix("eth")?.parse().ok());
+    (role == Some(Role::Client)).then(|| ring::address(number.unwrap_or(0), 0))
 }
 
 /// Announces that a client may connect to this server.

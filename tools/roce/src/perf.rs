@@ -42,7 +42,10 @@ pub(crate) fn run(options: &Options) -> Result {
         return local::run(&options.traffic);
     }
     local::begin(options.traffic.role)?;
-    let host = options.host.clone().or_else(|| local::server_of(options.traffic.role));
+    let host = options
+        .host
+        .clone()
+        .or_else(|| local::server_of(options.traffic.role, options.device.as_deref()));
     options.traffic.on_device(options.device.as_deref(), |device| match host {
         Some(host) => run_client(options, device, &host),
         None => run_server(options, device),

@@ -137,7 +137,10 @@ fn run_on(options: &Options, device: &Device) -> Result {
     service.check_size(options.size(), device)?;
     QueuePairs::check_count(options.qps(), options.rx_depth)?;
     let mut end = End::new(options, device)?;
-    let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
+    let server = options
+        .host
+        .clone()
+        .or_else(|| local::server_of(options.traffic.role, options.device.as_deref()));
     match options.cm {
         true => end.connect_by_address(server.as_deref(), device)?,
         false => end.exchange_dests(server.as_deref(), device)?,

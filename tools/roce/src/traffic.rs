@@ -33,6 +33,16 @@ pub(crate) struct Traffic {
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = link_mtu)]
     #[arg(requires = "local", conflicts_with = "host")]
     pub(crate) link_mtu: u32,
+    /// Networks between the two ends, each with an interface of both (eth0, eth1, …): --ib-dev names the one to use
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 1,
+        requires = "local",
+        conflicts_with = "host"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) rails: u32,
     #[command(flatten)]
     pub(crate) switch: SwitchOptions,
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)

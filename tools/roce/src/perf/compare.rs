@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Options) -> Result {
     if (options.verb, options.test) != (Verb::Write, Test::Bw) {
         return Err(CliError::new("--compare goes with `perf write bw`"));
     }
-    let pair = Pair::new(options.traffic.link_mtu, &options.traffic.switch)?;
+    let pair = Pair::new(options.traffic.link_mtu, 1, &options.traffic.switch)?;
     let installed = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !installed {
         eprintln!("iperf3 is not installed (apt install iperf3): only roce is measured");

@@ -29,8 +29,10 @@ A program on the interfaces of this host (without CAP_NET_RAW by UDP sockets):
 
 With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
 {peer} (the address of rank 0, for rank 0 that of rank 1), {peer?} (the same, but nothing for
-rank 0) and {interface} (eth0). With --rails, {address:1}, {peer:1}, {peer?:1} and {interface:1} are those of rail 1. With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
-are such arguments, the other ranks start as soon as rank 0 listens on a TCP port or by rdma_cm.
+rank 0) and {interface} (eth0); with --rails, {address:1}, {peer:1}, {peer?:1} and {interface:1}
+are those of rail 1. With two ranks and none of these, rank 1 gets {peer} as its last argument.
+Where there are such arguments, the other ranks start as soon as rank 0 listens on a TCP port or by
+rdma_cm.
 Any other {word} is refused: write {{word}} for a {word} that the program is to get.
 
 Ranks that find each other by torchrun's variables, such as those of torch.distributed:

@@ -88,11 +88,9 @@ impl Hosts {
     /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts with one rail have a
     /// cable, others have a bridge for each rail, unless there is a switch.
     fn new(size: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
-        let (hosts, interconnect) = if size == 2 && rails == 1 {
-            let (hosts, interconnect) = Pair::new(link_mtu, switch)?.into_parts();
-            (hosts, interconnect.into_iter().collect())
-        } else {
-            ring::Network::new(size, rails, link_mtu, switch)?.into_parts()
+        let (hosts, interconnect) = match size {
+            2 => Pair::new(link_mtu, rails, switch)?.into_parts(),
+            _ => ring::Network::new(size, rails, link_mtu, switch)?.into_parts(),
         };
         for host in &hosts {
             host.default_route(LOCAL_INTERFACE)?;

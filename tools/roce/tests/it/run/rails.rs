@@ -1,8 +1,10 @@
 //! Several rails: a network each, with an interface of every host.
 
+use std::process::Command;
+
 use roce_test_macros::tier1;
 
-use super::{Outcome, output_of, roce_run, succeeded};
+use super::{Outcome, output_of, roce, roce_run, succeeded};
 
 #[tier1]
 fn each_rail_is_a_network_with_a_device_and_an_address_of_every_host() -> Outcome {
@@ -15,8 +17,7 @@ fn each_rail_is_a_network_with_a_device_and_an_address_of_every_host() -> Outcom
         let gid = "0000:0000:0000:0000:0000:ffff:0a00:010";
         for (rank, peer) in [(0, 2), (1, 1)] {
             let number = rank + 1;
-            let told =
-                format!("[{rank}] eth1 10.0.1.{number} 10.0.1.{peer} {gid}{number} eth1\n");
+            let told = format!("[{rank}] eth1 10.0.1.{number} 10.0.1.{peer} {gid}{number} eth1\n");
             assert!(text.contains(&told), "{told:?} in {text}");
         }
     }
@@ -30,6 +31,23 @@ fn a_program_uses_the_rail_of_the_device_that_it_names() -> Outcome {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     succeeded(&output)?;
     assert!(told.contains("[1] roce1 sent_pkts") && !told.contains("roce0"), "{told}");
+    Ok(())
+}
+
+#[tier1]
+fn perf_and_pingpong_use_the_rail_of_the_interface_that_they_name() -> Outcome {
+    for (line, told) in [
+        (
+            "perf write bw --local --rails 2 -d eth1 -n 10",
+            "GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:01:01",
+        ),
+        ("pingpong --local --rails 3 -d eth2 -n 10", "GID ::ffff:10.0.2.1"),
+        ("pingpong --local --rails 2 --switch rate=1G -d eth1 --cm -n 10", "GID ::ffff:10.0.1.1"),
+        ("pingpong --local --rails 2 -n 10", "GID ::ffff:10.0.0.1"),
+    ] {
+        let text = succeeded(&Command::new(roce()).args(line.split(' ')).output()?)?;
+        assert!(text.contains(told), "{line}: {text}");
+    }
     Ok(())
 }
 
