@@ -358,7 +358,7 @@ impl<O: Observer> Endpoint<O> {
         packet: &Packet<'_, Verified>,
         memory: &mut impl Memory,
     ) {
-        self.handle_packet_for(packet.headers().bth.dest_qp, now, packet, memory);
+        self.handle_packet_for(packet.bth().dest_qp(), now, packet, memory);
     }
 
     /// Handles a packet to the address of a multicast group: passes it to the
@@ -372,11 +372,11 @@ impl<O: Observer> Endpoint<O> {
         packet: &Packet<'_, Verified>,
         memory: &mut impl Memory,
     ) {
-        let (qpn, group) = (packet.headers().bth.dest_qp, packet.destination());
+        let (qpn, group) = (packet.bth().dest_qp(), packet.destination());
         if qpn != Qpn::MULTICAST || self.groups.members(group).is_empty() {
             let time = self.advance(now);
             let mut cx = Context::new(now, time, qpn, &self.config, &mut self.out);
-            return cx.dropped(packet.headers().bth.psn, DropReason::UnknownQp);
+            return cx.dropped(packet.bth().psn(), DropReason::UnknownQp);
         }
         // No packet changes the members.
         for index in 0..self.groups.members(group).len() {
@@ -411,7 +411,7 @@ impl<O: Observer> Endpoint<O> {
     /// Handles a packet to a number that no queue pair has.
     #[cold]
     fn handle_without_queue_pair(&mut self, qpn: Qpn, now: Instant, packet: &Packet<'_, Verified>) {
-        let (psn, time) = (packet.headers().bth.psn, self.advance(now));
+        let (psn, time) = (packet.bth().psn(), self.advance(now));
         let kept = match qpn == Qpn::GSI && self.management.is_open() {
             true => self.management.push(packet),
             false => Err(DropReason::UnknownQp),

@@ -18,7 +18,6 @@ pub(crate) mod local_operation;
 pub(crate) mod modify;
 pub(crate) mod outgoing_message;
 pub(crate) mod receive_queue;
-pub(crate) mod received_packet;
 pub(crate) mod receives;
 pub(crate) mod segmentation;
 pub(crate) mod send_queue;

@@ -221,18 +221,18 @@ impl RcQueuePair {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
-        let bth = packet.headers().bth;
+        let (psn, operation) = (packet.bth().psn(), packet.operation());
         if let Err(cause) = self.qp.admit(packet) {
-            return cx.dropped(bth.psn, cause);
+            return cx.dropped(psn, cause);
         }
         cx.counters().rcvd_pkts += 1;
-        cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
+        cx.out.observer.packet_accepted(cx.now, cx.qpn, psn);
         self.qp.note_established(cx);
         if packet.ecn() == Ecn::CongestionExperienced {
-            self.on_marked(bth.opcode.info().operation, bth.psn, cx);
+            self.on_marked(operation, psn, cx);
         }
         let Self { qp, requester, completer, responder, receives, timers, .. } = self;
-        if bth.opcode.info().is_request() {
+        if packet.view().is_request() {
             let Some(receives) = receives.queue_mut(srqs) else { return };
             let executed = responder.handle_request(qp, packet, receives, memory, cx);
             if let Err(error) = executed {
@@ -278,7 +278,7 @@ impl RcQueuePair {
         packet: &Packet<'_, Verified>,
         cx: &mut Context<'_, O>,
     ) {
-        let psn = packet.headers().bth.psn;
+        let psn = packet.bth().psn();
         if let Err(cause) = self.qp.admit(packet) {
             return cx.dropped(psn, cause);
         }
@@ -296,7 +296,7 @@ impl RcQueuePair {
         packet: &Packet<'_, Verified>,
         cx: &mut Context<'_, O>,
     ) {
-        let psn = packet.headers().bth.psn;
+        let psn = packet.bth().psn();
         if let Err(cause) = self.qp.admit(packet) {
             return cx.dropped(psn, cause);
         }

@@ -3,7 +3,8 @@
 use crate::{
     AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, BTH_LEN, Bth,
     BthView, CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, FETH_LEN, Feth, ICRC_LEN, IMMEDIATE_LEN,
-    INVALIDATE_KEY_LEN, Immediate, InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
+    INVALIDATE_KEY_LEN, Immediate, InvalidateKey, KnownOpcode, Layer, LenError, Pad, RETH_LEN,
+    Reth, WireError,
 };
 
 /// The BTH and the extension headers of one packet.
@@ -100,11 +101,20 @@ impl Headers {
     ///
     /// # Errors
     /// As [`split_payload`](Self::split_payload).
-    //= also wire-pad
     #[inline]
     pub fn payload_len(&self, rest_len: usize) -> Result<usize, WireError> {
-        let Bth { opcode, pad, .. } = self.bth;
-        if rest_len != 0 && !opcode.info().carries_payload() {
+        Self::checked_payload_len(self.bth.opcode, self.bth.pad, rest_len)
+    }
+
+    /// As [`payload_len`](Self::payload_len), of a packet with this opcode and pad.
+    //= also wire-pad
+    #[inline]
+    pub(crate) fn checked_payload_len(
+        opcode: KnownOpcode,
+        pad: Pad,
+        rest_len: usize,
+    ) -> Result<usize, WireError> {
+        if rest_len != 0 && !opcode.facts().carries_payload {
             return Err(WireError::UnexpectedPayload { opcode: opcode.code(), len: rest_len });
         }
         if !rest_len.is_multiple_of(4) {

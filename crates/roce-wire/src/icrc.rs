@@ -8,7 +8,18 @@
 
 use crc32fast::Hasher;
 
-use crate::{BTH_LEN, GRH_LEN, PayloadCrc};
+use crate::{BTH_LEN, GRH_LEN, Layer, LenError, PayloadCrc, WireError};
+
+/// Splits the ICRC off the end of a packet.
+//= rule icrc-byte-order: rxe_icrc.c: rxe_icrc_generate
+//# The ICRC is sent least significant byte first.
+#[inline]
+pub(crate) fn split_icrc(bytes: &[u8]) -> Result<(&[u8], u32), WireError> {
+    match bytes.split_last_chunk() {
+        Some((packet, icrc)) => Ok((packet, u32::from_le_bytes(*icrc))),
+        None => Err(LenError::new(Layer::Icrc, ICRC_LEN, bytes.len()).into()),
+    }
+}
 
 /// The IP and UDP headers that the ICRC covers. The packets of a train differ only in their lengths
 /// and IPv4 identification.

@@ -39,7 +39,7 @@
 //! let received = Frame::parse(frame).unwrap();
 //! for packet in received.packets(None) {
 //!     let packet = packet.unwrap().verify_icrc().unwrap();
-//!     assert_eq!(packet.headers(), &headers.with_pad(3));
+//!     assert_eq!(packet.headers(), headers.with_pad(3));
 //!     assert_eq!(packet.payload(), b"hello");
 //! }
 //! ```
@@ -50,7 +50,6 @@
 
 mod aeth;
 mod atomic;
-mod body;
 mod bth;
 mod congestion_mark;
 mod deth;
@@ -77,6 +76,7 @@ mod network_header;
 pub mod opcode;
 mod outer;
 mod packet;
+mod packet_view;
 mod packets;
 mod payload_crc;
 mod pfc;
@@ -122,6 +122,7 @@ pub use opcode::{
 };
 pub use outer::{OuterHeaders, source_port_for};
 pub use packet::{Packet, Unverified, Verified};
+pub use packet_view::PacketView;
 pub use packets::Packets;
 pub use payload_crc::PayloadCrc;
 pub use pfc::{PFC_FRAME_LEN, PFC_PRIORITIES, PfcError, PfcFrame};

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use etherparse::{IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header};
 
 use crate::icrc::{IPV4_LEN, UDP_LEN};
-use crate::{GRH_LEN, Packet};
+use crate::{GRH_LEN, ICRC_LEN, Packet};
 
 impl<Trust> Packet<'_, Trust> {
     /// Returns the 40 bytes that stand in front of a received datagram: the IPv6 header, or 20 zeros
@@ -19,7 +19,7 @@ impl<Trust> Packet<'_, Trust> {
     //# header.
     pub fn network_header(&self) -> [u8; GRH_LEN] {
         let frame = self.frame();
-        let len = (UDP_LEN + self.bytes().len()) as u16; // an IP packet has at most 65 535
+        let len = (UDP_LEN + self.view().len_with_pad() + ICRC_LEN) as u16; // an IP packet has at most 65 535
         match (self.source(), self.destination()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut ip = Ipv4Header {

@@ -77,11 +77,11 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Position {
-    First,
-    Middle,
-    Last,
+    First = 0b01,
+    Middle = 0b00,
+    Last = 0b10,
     /// First and last.
-    Only,
+    Only = 0b11,
 }
 
 /// Extension headers.
@@ -195,13 +195,26 @@ struct Row {
     info: OpcodeInfo,
 }
 
-/// Length of all headers, by opcode.
-static HEADERS_LEN: [u8; 256] = {
-    let mut all = [0; 256];
+/// What is asked of the opcode of each received packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpcodeFacts {
+    pub(crate) operation: Operation,
+    pub(crate) position: Position,
+    pub(crate) is_request: bool,
+    pub(crate) carries_payload: bool,
+    is_known: bool,
+    extensions_len: u8,
+    /// A bit for each extension header.
+    extensions: u16,
+}
+
+/// Facts by opcode.
+static FACTS: [OpcodeFacts; 256] = {
+    let mut all = [OpcodeFacts::UNKNOWN; 256];
     let mut code = 0;
     while code < 256 {
         if let Some(row) = ROWS[code] {
-            all[code] = row.info.headers_len() as u8; // at most 40
+            all[code] = OpcodeFacts::of(row.info);
         }
         code += 1;
     }
@@ -247,13 +260,52 @@ impl Opcode {
     }
 }
 
+impl OpcodeFacts {
+    const UNKNOWN: Self = Self {
+        operation: Operation::Cnp,
+        position: Position::Only,
+        is_request: false,
+        carries_payload: false,
+        is_known: false,
+        extensions_len: 0,
+        extensions: 0,
+    };
+
+    const fn of(info: OpcodeInfo) -> Self {
+        let (mut extensions, mut i) = (0, 0);
+        while i < info.extensions.len() {
+            extensions |= info.extensions[i].bit();
+            i += 1;
+        }
+        Self {
+            operation: info.operation,
+            position: info.position,
+            is_request: info.is_request(),
+            carries_payload: info.carries_payload(),
+            is_known: true,
+            extensions_len: (info.headers_len() - BTH_LEN) as u8, // at most 28
+            extensions,
+        }
+    }
+
+    /// Length of the extension headers.
+    #[inline]
+    pub(crate) const fn extensions_len(self) -> usize {
+        self.extensions_len as usize
+    }
+
+    /// Returns true if the packet carries extension header `ext`.
+    #[inline]
+    pub(crate) const fn has(self, ext: Ext) -> bool {
+        self.extensions & ext.bit() != 0
+    }
+}
+
 impl KnownOpcode {
     /// Creates one; `None` for an unknown opcode.
+    #[inline]
     pub const fn new(opcode: Opcode) -> Option<Self> {
-        match ROWS[opcode.0 as usize] {
-            Some(_) => Some(Self(opcode.0)),
-            None => None,
-        }
+        if FACTS[opcode.0 as usize].is_known { Some(Self(opcode.0)) } else { None }
     }
 
     /// Returns the opcode of the same packets of another service; `None` where that has none.
@@ -295,7 +347,18 @@ impl KnownOpcode {
 
     /// Returns [`OpcodeInfo::headers_len`], from a table.
     pub const fn headers_len(self) -> usize {
-        HEADERS_LEN[self.0 as usize] as usize
+        BTH_LEN + self.facts().extensions_len()
+    }
+
+    /// The opcode with this code, which [`new`](Self::new) has taken before.
+    #[inline]
+    pub(crate) const fn of_known(opcode: Opcode) -> Self {
+        Self(opcode.0)
+    }
+
+    #[inline]
+    pub(crate) const fn facts(self) -> OpcodeFacts {
+        FACTS[self.0 as usize]
     }
 
     /// Returns the specification's name, if it has one.
@@ -412,6 +475,10 @@ impl Service {
 }
 
 impl Ext {
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+
     /// Returns the length on the wire in bytes.
     pub const fn wire_len(self) -> usize {
         match self {

@@ -1,30 +1,37 @@
 //! A RoCEv2 packet, verified or not.
 
-use core::{marker::PhantomData, net::IpAddr};
+use core::net::IpAddr;
 
-use crate::{BadIcrc, Ecn, Frame, Headers, WireError, body::Body, icrc::TrainStart};
+use crate::icrc::{TrainStart, split_icrc};
+use crate::{BadIcrc, BthView, Ecn, Frame, Headers, KnownOpcode, Operation, PacketView, WireError};
 
 /// The ICRC has not been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unverified {}
+pub struct Unverified<'a> {
+    /// The carried ICRC.
+    icrc: u32,
+
+    /// What it covers, from the first byte of the BTH to the last of the pad.
+    covered: &'a [u8],
+    /// For a packet of a train.
+    start: Option<TrainStart>,
+}
 
 /// The ICRC has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verified {}
+pub struct Verified(());
 
-/// A packet, borrowed from its frame. Its lengths match its opcode; act on its contents only if it
-/// is [`Verified`].
+/// A packet, read from its frame on demand. Its lengths match its opcode; act on its contents only if it is
+/// [`Verified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a, Trust> {
+    view: PacketView<'a>,
     frame: &'a Frame<'a>,
-    body: Body<'a>,
     index: u16,
-    /// For a packet of a train.
-    start: Option<TrainStart>,
-    trust: PhantomData<Trust>,
+    trust: Trust,
 }
 
-impl<'a> Packet<'a, Unverified> {
+impl<'a> Packet<'a, Unverified<'a>> {
     #[inline]
     pub(crate) fn parse(
         frame: &'a Frame<'a>,
@@ -32,7 +39,9 @@ impl<'a> Packet<'a, Unverified> {
         index: u16,
         bytes: &'a [u8],
     ) -> Result<Self, WireError> {
-        Ok(Self { frame, body: Body::parse(bytes)?, index, start, trust: PhantomData })
+        let (covered, icrc) = split_icrc(bytes)?;
+        let view = PacketView::parse(covered)?;
+        Ok(Self { view, frame, index, trust: Unverified { icrc, covered, start } })
     }
 
     /// Verifies the ICRC. Under a fuzzer every ICRC passes, as mutated packets would otherwise
@@ -53,15 +62,15 @@ impl<'a> Packet<'a, Unverified> {
         match self.check_icrc() {
             Err(bad) if !cfg!(fuzzing) => Err(bad),
             _ => {
-                let Self { frame, body, index, start, .. } = self;
-                Ok(Packet { frame, body, index, start, trust: PhantomData })
+                let Self { view, frame, index, .. } = self;
+                Ok(Packet { view, frame, index, trust: Verified(()) })
             }
         }
     }
 
     #[inline]
     pub(crate) fn check_icrc(&self) -> Result<(), BadIcrc> {
-        let carried = self.body.icrc;
+        let carried = self.trust.icrc;
         let computed = self.icrc_if_counted_up_by(self.index);
         let may_not_count = self.index != 0 && self.frame.identification().is_some();
         if computed == carried || (may_not_count && self.icrc_if_counted_up_by(0) == carried) {
@@ -73,26 +82,52 @@ impl<'a> Packet<'a, Unverified> {
 
     fn icrc_if_counted_up_by(&self, packets: u16) -> u32 {
         let identification = self.frame.identification().unwrap_or(0).wrapping_add(packets);
-        let packet = self.body.before_icrc;
-        let in_train = self.start.and_then(|start| start.icrc(identification, packet));
+        let packet = self.trust.covered;
+        let in_train =
+            self.trust.start.as_ref().and_then(|start| start.icrc(identification, packet));
         in_train.unwrap_or_else(|| self.frame.covered.icrc(identification, packet))
     }
 }
 
 impl<'a, Trust> Packet<'a, Trust> {
-    /// BTH and extension headers.
-    pub const fn headers(&self) -> &Headers {
-        &self.body.headers
+    /// The packet without its frame.
+    #[inline]
+    pub const fn view(&self) -> &PacketView<'a> {
+        &self.view
+    }
+
+    /// The BTH.
+    #[inline]
+    pub const fn bth(&self) -> BthView<'a> {
+        self.view.bth()
+    }
+
+    /// Opcode.
+    #[inline]
+    pub const fn opcode(&self) -> KnownOpcode {
+        self.view.opcode()
+    }
+
+    /// Operation.
+    #[inline]
+    pub const fn operation(&self) -> Operation {
+        self.view.operation()
+    }
+
+    /// BTH and extension headers, as values.
+    pub fn headers(&self) -> Headers {
+        self.view.headers()
     }
 
     /// The payload, without pad.
-    pub const fn payload(&self) -> &'a [u8] {
-        self.body.payload
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.view.payload()
     }
 
     /// Number of pad bytes after the payload, 0 ..= 3.
     pub const fn pad(&self) -> usize {
-        self.body.headers.bth.pad.bytes()
+        self.view.pad().bytes()
     }
 
     /// The packet's frame.
@@ -118,10 +153,5 @@ impl<'a, Trust> Packet<'a, Trust> {
     /// Index of the packet in its train.
     pub const fn index(&self) -> u16 {
         self.index
-    }
-
-    /// The whole packet, from the first byte of the BTH to the last of the ICRC.
-    pub const fn bytes(&self) -> &'a [u8] {
-        self.body.bytes
     }
 }

@@ -8,7 +8,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// [`WireError`] names the short or invalid header.
     #[inline]
-    pub fn packet(&'a self) -> Result<Packet<'a, Unverified>, WireError> {
+    pub fn packet(&'a self) -> Result<Packet<'a, Unverified<'a>>, WireError> {
         Packet::parse(self, None, 0, self.payload())
             .map_err(|error| error.beneath(self.payload_offset()))
     }
@@ -45,7 +45,7 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Packet<'a, Unverified>, WireError>;
+    type Item = Result<Packet<'a, Unverified<'a>>, WireError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {

@@ -34,6 +34,11 @@ impl Qpn {
         self.0
     }
 
+    /// Creates a number from the lower 24 bits of `raw`.
+    pub(crate) const fn wrapping(raw: u32) -> Self {
+        Self(raw & 0xff_ffff)
+    }
+
     /// Reads three bytes, most significant first.
     pub const fn from_be_bytes([a, b, c]: [u8; 3]) -> Self {
         Self(u32::from_be_bytes([0, a, b, c]))

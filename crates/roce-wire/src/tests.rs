@@ -4,6 +4,7 @@ mod corpus;
 mod display;
 mod hostile;
 mod known_answers;
+mod packet_view;
 mod processor_crc;
 mod samples;
 mod trains;

@@ -1,8 +1,9 @@
 //! RoCEv1: a packet with a GRH under its own EtherType. Received only.
 
 use crate::{
-    BadIcrc, GRH_LEN, Grh, Headers, Layer, LenError, MacAddr, VlanTag, WireError, body::Body,
-    icrc::icrc_behind_grh, link::Link,
+    BadIcrc, GRH_LEN, Grh, Headers, Layer, LenError, MacAddr, PacketView, VlanTag, WireError,
+    icrc::{icrc_behind_grh, split_icrc},
+    link::Link,
 };
 
 /// A RoCEv1 frame: always one packet.
@@ -14,7 +15,12 @@ pub struct FrameV1<'a> {
     grh: Grh,
     /// The bytes of the GRH, for the ICRC.
     grh_bytes: &'a [u8; GRH_LEN],
-    body: Body<'a>,
+    /// From the first byte of the BTH to the last byte of the ICRC.
+    bytes: &'a [u8],
+    /// The same without ICRC.
+    covered: &'a [u8],
+    view: PacketView<'a>,
+    icrc: u32,
 }
 
 impl<'a> FrameV1<'a> {
@@ -41,8 +47,10 @@ impl<'a> FrameV1<'a> {
         let len = GRH_LEN + usize::from(grh.payload_len);
         let short = LenError::new(Layer::Grh, len, network.len()).beneath(grh_offset);
         let bytes = rest.get(..grh.payload_len.into()).ok_or(short)?;
-        let body = Body::parse(bytes).map_err(|error| error.beneath(grh_offset + GRH_LEN))?;
-        Ok(Self { link, grh, grh_bytes, body })
+        let (covered, view, icrc) = split_icrc(bytes)
+            .and_then(|(covered, icrc)| Ok((covered, PacketView::parse(covered)?, icrc)))
+            .map_err(|error| error.beneath(grh_offset + GRH_LEN))?;
+        Ok(Self { link, grh, grh_bytes, bytes, covered, view, icrc })
     }
 
     /// Verifies the ICRC.
@@ -50,8 +58,8 @@ impl<'a> FrameV1<'a> {
     /// # Errors
     /// [`BadIcrc`].
     pub fn check_icrc(&self) -> Result<(), BadIcrc> {
-        let computed = icrc_behind_grh(self.grh_bytes, self.body.before_icrc);
-        let carried = self.body.icrc;
+        let computed = icrc_behind_grh(self.grh_bytes, self.covered);
+        let carried = self.icrc;
         if computed == carried { Ok(()) } else { Err(BadIcrc { computed, carried }) }
     }
 
@@ -76,18 +84,18 @@ impl<'a> FrameV1<'a> {
     }
 
     /// BTH and extension headers.
-    pub const fn headers(&self) -> &Headers {
-        &self.body.headers
+    pub fn headers(&self) -> Headers {
+        self.view.headers()
     }
 
     /// The payload, without pad.
-    pub const fn payload(&self) -> &'a [u8] {
-        self.body.payload
+    pub fn payload(&self) -> &'a [u8] {
+        self.view.payload()
     }
 
     /// The whole packet, from the first byte of the BTH to the last of the ICRC.
     pub const fn bytes(&self) -> &'a [u8] {
-        self.body.bytes
+        self.bytes
     }
 }
 

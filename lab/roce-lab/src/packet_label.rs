@@ -54,7 +54,7 @@ impl PacketLabel {
     pub fn of_frame(frame: &[u8]) -> Self {
         let label = Frame::parse(frame).ok().and_then(|frame| {
             let packet = frame.packets(None).next()?.ok()?;
-            Some(Self::of(packet.headers(), packet.payload(), packet.payload().len()))
+            Some(Self::of(&packet.headers(), packet.payload(), packet.payload().len()))
         });
         label.unwrap_or_else(|| Self::other(crate::packet_layers::kind(frame)))
     }

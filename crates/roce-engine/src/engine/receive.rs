@@ -145,8 +145,8 @@ impl<O: Observer, M: Memory> ReceiveBatch<'_, O, M> {
         }
     }
 
-    #[inline(always)]
-    fn packet(&mut self, packet: Result<Packet<'_, Unverified>, WireError>) {
+    #[inline(always)] // 10 instructions per packet less than a call
+    fn packet(&mut self, packet: Result<Packet<'_, Unverified<'_>>, WireError>) {
         match packet.map(|packet| packet.verify_icrc()) {
             Ok(Ok(ref packet)) => self.endpoint.handle_packet(self.now, packet, self.memory),
             Ok(Err(_)) => self.drops.count(BadIcrc::COUNTER),

@@ -52,10 +52,9 @@ impl ManagementQueue {
     //# A packet to queue pair 1 is one management datagram of 256 bytes, of the default partition
     //# and with the Q_Key 0x80010000; others are dropped.
     pub(super) fn push(&mut self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
-        let headers = packet.headers();
-        let deth = headers.deth.filter(|_| headers.bth.opcode == opcode::UD_SEND_ONLY);
+        let deth = packet.view().deth().filter(|_| packet.opcode() == opcode::UD_SEND_ONLY);
         let deth = deth.ok_or(DropReason::WrongService)?;
-        if !is_of_default_partition(headers.bth.partition_key) {
+        if !is_of_default_partition(packet.bth().partition_key()) {
             return Err(DropReason::BadPkey);
         }
         if deth.q_key != GSI_Q_KEY {

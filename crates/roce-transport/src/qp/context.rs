@@ -181,10 +181,9 @@ impl QpContext {
     /// Checks that a packet is allowed in this state, and of this partition.
     #[inline]
     pub(crate) fn admit_from_any(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
-        let bth = packet.headers().bth;
         //= rule qp-state-admits: InfiniBand 10.3.1; rxe_recv.c: check_type_state
         //# Requests are taken from RTR on, responses from RTS on; other packets are dropped.
-        let is_taken = match bth.opcode.info().is_request() {
+        let is_taken = match packet.view().is_request() {
             true => self.state.is_receiving(),
             false => self.state.is_sending(),
         };
@@ -193,7 +192,7 @@ impl QpContext {
         }
         //= rule qp-partition: InfiniBand 9.6; rxe_recv.c: check_keys; rxe_verbs.h: pkey_match
         //# A packet of another partition is dropped.
-        if !is_of_default_partition(bth.partition_key) {
+        if !is_of_default_partition(packet.bth().partition_key()) {
             return Err(DropReason::BadPkey);
         }
         Ok(())

@@ -3,11 +3,10 @@
 //! Everything is checked before a byte is touched, in this order: length, rights of the queue pair,
 //! receive, memory key. Whether its pages are present is found when they are written.
 
-use roce_wire::{Operation, Position, Reth};
+use roce_wire::{Ext, Operation, PacketView, Position, Reth};
 
 use crate::qp::context::QpContext;
 use crate::qp::receive_queue::ReceiveQueue;
-use crate::qp::received_packet::ReceivedPacket;
 use crate::transfer::scatter;
 use crate::{
     Access, AccessFlags, Completion, CompletionOperation, CompletionStatus, MAX_MESSAGE_LEN,
@@ -52,10 +51,13 @@ impl IncomingMessage {
     //= also rc-opcode-order
     #[inline]
     pub(crate) fn admits(&self, operation: Operation, position: Position) -> bool {
+        if position.is_first() {
+            return matches!(self, Self::None);
+        }
         match self {
-            Self::None => position.is_first(),
-            Self::Send(_) => !position.is_first() && operation == Operation::Send,
-            Self::Write(_) => !position.is_first() && operation == Operation::Write,
+            Self::None => false,
+            Self::Send(_) => operation == Operation::Send,
+            Self::Write(_) => operation == Operation::Write,
         }
     }
 
@@ -81,12 +83,12 @@ impl IncomingMessage {
     #[inline(always)]
     pub(crate) fn place(
         &mut self,
-        packet: ReceivedPacket<'_>,
+        packet: &PacketView<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
     ) -> Result<Placed, RequestFault> {
-        match packet.headers().bth.opcode.info().operation {
+        match packet.operation() {
             Operation::Write => self.place_write(packet, qp, receives, memory),
             _ => self.place_send(packet, qp, receives, memory),
         }
@@ -95,12 +97,12 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_send(
         &mut self,
-        packet: ReceivedPacket<'_>,
+        packet: &PacketView<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
     ) -> Result<Placed, RequestFault> {
-        let position = packet.headers().bth.opcode.info().position;
+        let position = packet.position();
         let payload = packet.payload();
         let len = payload.len();
         let mtu = qp.params.mtu.bytes();
@@ -116,7 +118,7 @@ impl IncomingMessage {
             return Err(RequestFault::PayloadLength { len });
         }
         if position.is_first() && position.is_last() {
-            return self.place_send_only(packet, qp, receives, memory);
+            return self.place_send_only(packet, payload, qp, receives, memory);
         }
         if position.is_first() {
             let Some(work) = receives.take() else { return Ok(Placed::NoReceive) };
@@ -142,21 +144,21 @@ impl IncomingMessage {
     }
 
     /// A SEND that is one packet: its receive stays where it is until it is used up.
-    #[inline(always)]
     fn place_send_only(
         &mut self,
-        packet: ReceivedPacket<'_>,
+        packet: &PacketView<'_>,
+        payload: &[u8],
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
     ) -> Result<Placed, RequestFault> {
         let Some(work) = receives.front() else { return Ok(Placed::NoReceive) };
-        let (posted, received) = (work.sg_list.total_len(), packet.payload().len() as u64);
+        let (posted, received) = (work.sg_list.total_len(), payload.len() as u64);
         //= also rc-send-length
         let moved = if received > posted {
             Err(RequestFault::LongerThanReceive { posted })
         } else {
-            scatter(memory, qp.receive_accessor(), &work.sg_list, 0, packet.payload())
+            scatter(memory, qp.receive_accessor(), &work.sg_list, 0, payload)
                 .map_err(RequestFault::ReceiveMemory)
         };
         let wr_id = work.wr_id;
@@ -173,44 +175,22 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_write(
         &mut self,
-        packet: ReceivedPacket<'_>,
+        packet: &PacketView<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
     ) -> Result<Placed, RequestFault> {
-        let position = packet.headers().bth.opcode.info().position;
-        if position.is_first() {
-            // By way of `self`: to choose between that and the packet would keep the packet in memory,
-            // where moving it takes 75 instructions.
-            let reth = packet.headers().reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
-            *self = Self::Write(WriteInProgress { reth, written: 0 });
-        }
-        let placed = self.place_part_of_write(packet, qp, receives, memory);
-        if position.is_first() && !matches!(placed, Ok(Placed::Part)) {
-            *self = Self::None;
-        }
-        placed
-    }
-
-    /// The packet of the WRITE that is in progress. Apart, or it would be decided at each of its
-    /// ends whether the WRITE goes on: together with what calls it a received packet takes 20 to 45
-    /// instructions more.
-    #[inline(always)]
-    fn place_part_of_write(
-        &mut self,
-        packet: ReceivedPacket<'_>,
-        qp: &QpContext,
-        receives: &mut ReceiveQueue,
-        memory: &mut impl Memory,
-    ) -> Result<Placed, RequestFault> {
-        let headers = packet.headers();
-        let position = headers.bth.opcode.info().position;
+        let position = packet.position();
         let payload = packet.payload();
         let by = qp.accessor();
-        let Self::Write(mut current) = *self else {
-            return Err(RequestFault::OpcodeOutOfSequence);
+        let WriteInProgress { reth, written } = if position.is_first() {
+            let reth = packet.reth().ok_or(RequestFault::OpcodeOutOfSequence)?;
+            WriteInProgress { reth, written: 0 }
+        } else {
+            let Self::Write(current) = self else { return Err(RequestFault::OpcodeOutOfSequence) };
+            *current
         };
-        let whole = u64::from(current.reth.len);
+        let whole = u64::from(reth.len);
         if position.is_first() {
             //= also rc-access-flags
             if !qp.params.access.contains(AccessFlags::REMOTE_WRITE) {
@@ -221,7 +201,7 @@ impl IncomingMessage {
                 return Err(RequestFault::MessageTooLong { len: whole });
             }
         }
-        let left = whole - current.written;
+        let left = whole - written;
         let mtu = qp.params.mtu.bytes() as u64;
         //= rule rc-write-length: rxe_resp.c: check_rkey
         //# The packets of a WRITE carry exactly as many bytes as its RETH says.
@@ -240,55 +220,50 @@ impl IncomingMessage {
         //# draws a NAK (remote access error).
         if position.is_first() && whole > 0 {
             memory
-                .check(by, current.reth.rkey, current.reth.addr, whole, Access::RemoteWrite)
+                .check(by, reth.rkey, reth.addr, whole, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
         }
         // Before a byte is touched: the packet may come again, once a receive is posted.
         //= rule rc-write-takes-receive: InfiniBand, clause not known; rxe_resp.c: check_resource
         //# A WRITE with immediate data takes a receive with its last packet, and no WRITE without
         //# them does.
-        if headers.immediate.is_some() && receives.is_empty() {
+        if packet.has(Ext::Immediate) && receives.is_empty() {
             return Ok(Placed::NoReceive);
         }
         if !payload.is_empty() {
-            let address = current.reth.addr.wrapping_add(current.written);
+            let address = reth.addr.wrapping_add(written);
             let grant = memory
-                .check(by, current.reth.rkey, address, payload.len() as u64, Access::RemoteWrite)
+                .check(by, reth.rkey, address, payload.len() as u64, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
             memory.write(grant, 0, payload).map_err(RequestFault::RemoteMemory)?;
         }
-        current.written += payload.len() as u64;
         if !position.is_last() {
-            *self = Self::Write(current);
+            let written = written + payload.len() as u64;
+            match self {
+                Self::Write(current) => current.written = written,
+                _ => *self = Self::Write(WriteInProgress { reth, written }),
+            }
             return Ok(Placed::Part);
         }
         *self = Self::None;
-        let Some(immediate) = headers.immediate else { return Ok(Placed::Whole(None)) };
+        let Some(immediate) = packet.immediate() else { return Ok(Placed::Whole(None)) };
         let completion = receives.take().map(|work| {
             let operation = CompletionOperation::RecvWithImmediate;
             let success = CompletionStatus::Success;
             let mut completion = qp.completion(work.wr_id, operation, success, whole);
             completion.immediate = Some(immediate.0);
-            completion.solicited = headers.bth.solicited_event;
+            completion.solicited = packet.bth().solicited_event();
             completion
         });
         Ok(Placed::Whole(completion))
     }
 }
 
-// A call would keep the packet in memory.
-#[inline(always)]
-fn received_send(
-    packet: ReceivedPacket<'_>,
-    qp: &QpContext,
-    wr_id: u64,
-    received: u64,
-) -> Completion {
-    let headers = packet.headers();
+fn received_send(packet: &PacketView<'_>, qp: &QpContext, wr_id: u64, received: u64) -> Completion {
     let (operation, status) = (CompletionOperation::Recv, CompletionStatus::Success);
     let mut completion = qp.completion(wr_id, operation, status, received);
-    completion.immediate = headers.immediate.map(|it| it.0);
-    completion.invalidated_key = headers.invalidate.map(|it| it.0);
-    completion.solicited = headers.bth.solicited_event;
+    completion.immediate = packet.immediate().map(|it| it.0);
+    completion.invalidated_key = packet.invalidate().map(|it| it.0);
+    completion.solicited = packet.bth().solicited_event();
     completion
 }

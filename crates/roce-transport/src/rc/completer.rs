@@ -3,7 +3,7 @@
 mod early_responses;
 mod gap_reports;
 
-use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verified};
+use roce_wire::{Aeth, NakCode, Operation, Packet, PacketView, Psn, RnrTimer, Syndrome, Verified};
 
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
@@ -48,14 +48,13 @@ impl Completer {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
-        let headers = packet.headers();
-        let psn = headers.bth.psn;
+        let psn = packet.bth().psn();
         let send = requester.send();
         let (unacked, expected) = (send.unacked(), send.psn(send.unacked()));
         let seq = match u64::try_from(psn.distance_from(expected)) {
             Ok(ahead) => unacked + ahead,
             Err(_) => {
-                let has_data = headers.bth.opcode.info().operation != Operation::Acknowledge;
+                let has_data = packet.operation() != Operation::Acknowledge;
                 let behind = expected.distance_from(psn).unsigned_abs();
                 // One from further behind is no late one, or not the peer's.
                 let is_near = behind <= MAX_AHEAD;
@@ -76,12 +75,12 @@ impl Completer {
             cx.dropped(psn, DropReason::ResponseNeverRequested);
             return Ok(());
         }
-        if headers.bth.becn {
+        if packet.bth().becn() {
             requester.on_becn(qp, cx);
         }
-        let info = headers.bth.opcode.info();
+        let operation = packet.operation();
         let mut response = IncomingResponse { seq, psn, qp, timers, cx };
-        match (info.operation, headers.aeth) {
+        match (operation, packet.view().aeth()) {
             (Operation::Acknowledge, Some(aeth)) => {
                 self.on_acknowledge(requester, aeth, &mut response)?;
             }
@@ -89,7 +88,7 @@ impl Completer {
                 if let Some(aeth) = aeth {
                     requester.send_mut().update_credits(aeth);
                 }
-                let is_atomic = info.operation == Operation::AtomicAck;
+                let is_atomic = operation == Operation::AtomicAck;
                 let request = requester.send().reads().find(seq);
                 //= rule rc-response-kind: InfiniBand, clause not known; rxe_comp.c: check_ack
                 //# A READ has READ responses, and an atomic the answer to an atomic. FLUSH and ATOMIC WRITE
@@ -100,14 +99,9 @@ impl Completer {
                     return Ok(());
                 };
                 if !response.acknowledge(requester, seq) {
-                    // A copy, or a packet in order would stay in memory too.
-                    let packet = &core::hint::black_box(*packet);
                     return self.keep_response(requester, packet, &mut response);
                 }
-                let original = headers.atomic_ack.map(|it| it.original);
-                let is_last = info.position.is_last();
-                let payload = packet.payload();
-                response.place(requester, request, original, payload, is_last, memory)?;
+                response.place(requester, request, packet.view(), memory)?;
             }
             _ => response.cx.dropped(psn, DropReason::UnexpectedResponse),
         }
@@ -280,19 +274,17 @@ impl<O: Observer> IncomingResponse<'_, '_, O> {
 
     /// Places the data of a READ response, or of the answer to an atomic: the oldest response that is
     /// outstanding, to `request`.
-    // The headers as values: a packet whose address is taken stays in memory, for 58 instructions.
     fn place(
         &mut self,
         requester: &mut Requester,
         request: ReadRequest,
-        original: Option<u64>,
-        payload: &[u8],
-        is_last: bool,
+        packet: &PacketView<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), CompletionStatus> {
         // All before it is acknowledged, so it belongs to the entry in front.
         let entry = requester.send().front().expect("a request that waits for an answer is queued");
-        let original = original.unwrap_or(0).to_ne_bytes();
+        let (payload, is_last) = (packet.payload(), packet.position().is_last());
+        let original = packet.atomic_ack().map_or(0, |it| it.original).to_ne_bytes();
         let (mut offset, mut data) = (0, &original[..]);
         if request.response == ResponseKind::Empty {
             return self.complete_empty(requester, payload, is_last);

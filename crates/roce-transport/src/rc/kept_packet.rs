@@ -1,8 +1,9 @@
 //! A verified packet that outlives its frame.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Packet, PathMtu, Verified, opcode};
+use roce_wire::{Packet, PacketView, PathMtu, Verified, opcode};
 
 use crate::qp::segmentation::packets_for;
 
@@ -14,11 +15,9 @@ pub(crate) struct KeptPacket {
 }
 
 impl KeptPacket {
-    /// Returns the headers and the payload, without pad.
-    pub(crate) fn parts(&self) -> (Headers, &[u8]) {
-        let (headers, rest) = Headers::parse(&self.bytes).expect("the bytes of a packet");
-        let payload = headers.split_payload(rest).expect("the bytes of a packet");
-        (headers, payload)
+    /// Returns the packet.
+    pub(crate) fn view(&self) -> PacketView<'_> {
+        PacketView::parse(&self.bytes).expect("the bytes of a packet")
     }
 
     /// Returns the PSNs that it uses: those of the responses, of a READ request.
@@ -26,7 +25,7 @@ impl KeptPacket {
         if self.bytes[0] != opcode::RC_READ_REQUEST.code().0 {
             return 1;
         }
-        let len = self.parts().0.reth.map_or(0, |reth| reth.len);
+        let len = self.view().reth().map_or(0, |reth| reth.len);
         packets_for(u64::from(len), mtu)
     }
 
@@ -34,19 +33,16 @@ impl KeptPacket {
     /// sent again may differ in the bits for ACKs and congestion, and a response in its place in
     /// the response too.
     pub(crate) fn is_repeated_by(&self, packet: &Packet<'_, Verified>) -> bool {
-        let (headers, payload) = self.parts();
-        let again = packet.headers();
-        if headers.bth.opcode.info().is_request() {
-            let bytes = &packet.bytes()[..Self::len_of(packet)];
-            return headers.bth.opcode == again.bth.opcode
-                && self.bytes.get(BTH_LEN..) == bytes.get(BTH_LEN..);
+        let (first, again) = (self.view(), packet.view());
+        if first.is_request() {
+            return first.opcode() == again.opcode() && first.behind_bth() == again.behind_bth();
         }
-        headers.atomic_ack == again.atomic_ack && payload == packet.payload()
+        first.atomic_ack() == again.atomic_ack() && first.payload() == again.payload()
     }
 
     /// Returns the bytes that `packet` takes as a kept one.
     pub(crate) fn len_of(packet: &Packet<'_, Verified>) -> usize {
-        packet.bytes().len() - ICRC_LEN
+        packet.view().len_with_pad()
     }
 
     /// Length in bytes.
@@ -57,6 +53,11 @@ impl KeptPacket {
 
 impl From<&Packet<'_, Verified>> for KeptPacket {
     fn from(packet: &Packet<'_, Verified>) -> Self {
-        Self { bytes: packet.bytes()[..Self::len_of(packet)].into() }
+        let (view, len) = (packet.view(), Self::len_of(packet));
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(view.bth().bytes());
+        bytes.extend_from_slice(view.behind_bth());
+        bytes.resize(len, 0); // the pad
+        Self { bytes: bytes.into() }
     }
 }

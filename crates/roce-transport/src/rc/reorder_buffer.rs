@@ -68,7 +68,7 @@ impl ReorderBuffer {
         budget: &mut ReorderBudget,
         now: Instant,
     ) -> Arrival {
-        let (psn, peer) = (packet.headers().bth.psn, packet.source());
+        let (psn, peer) = (packet.bth().psn(), packet.source());
         if psn.distance_from(expected) > MAX_AHEAD as i32 {
             return Arrival::TooFar;
         }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn psn_of(packet: &KeptPacket) -> Psn {
-        packet.parts().0.bth.psn
+        packet.view().bth().psn()
     }
 
     proptest! {

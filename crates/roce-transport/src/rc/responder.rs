@@ -10,14 +10,13 @@ mod resources;
 pub(crate) mod response_queue;
 mod response_writer;
 
-use roce_wire::{Feth, NakCode, Operation, Packet, Psn, Reth, Verified};
+use roce_wire::{NakCode, Operation, Packet, PacketView, Psn, Verified};
 
 use self::execute::{change_of, check_atomic, check_atomic_write, check_flush, check_read};
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
 use crate::qp::receive_queue::ReceiveQueue;
-use crate::qp::received_packet::ReceivedPacket;
 use crate::qp::segmentation::packets_for;
 use crate::rc::reorder_buffer::{Arrival, MAX_AHEAD, ReorderBuffer};
 use crate::rc::responder::resources::{Replay, Resource, Resources};
@@ -122,21 +121,20 @@ impl Responder {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponderError> {
-        let psn = packet.headers().bth.psn;
+        let psn = packet.bth().psn();
         //= rule rc-psn-order: InfiniBand 9.7.4; rxe_resp.c: check_psn
         //# Requests are executed in the order of their PSNs: only the expected one is. One behind
         //# it is behind a gap, one before it was executed.
         match psn.distance_from(self.expected) {
             0 => {
-                self.execute(qp, packet.into(), receives, memory, cx)?;
+                self.execute(qp, packet.view(), receives, memory, cx)?;
                 if self.reorder.is_empty() {
                     return Ok(());
                 }
                 self.execute_kept(qp, receives, memory, cx)
             }
             1.. => {
-                // A copy, or a packet in order would stay in memory too, for 100 instructions.
-                self.on_out_of_order(qp, &core::hint::black_box(*packet), cx);
+                self.on_out_of_order(qp, packet, cx);
                 Ok(())
             }
             _ => {
@@ -158,7 +156,7 @@ impl Responder {
         packet: &Packet<'_, Verified>,
         cx: &mut Context<'_, O>,
     ) {
-        let psn = packet.headers().bth.psn;
+        let psn = packet.bth().psn();
         let kept = self.reorder.keep(packet, self.expected, &mut cx.out.reorder_budget, cx.time);
         cx.counters().out_of_seq_request += u64::from(kept != Arrival::NoRoom);
         match kept {
@@ -180,7 +178,7 @@ impl Responder {
         if kept != Arrival::TooFar && (!self.sent_seq_nak || ahead > 0) {
             self.newest_out_of_order = psn;
         }
-        let is_news = ahead > 1 || packet.headers().bth.ack_request;
+        let is_news = ahead > 1 || packet.bth().ack_request();
         let is_first = !core::mem::replace(&mut self.sent_seq_nak, true);
         //= rule rc-gap-nak: InfiniBand 9.7.5; rxe_resp.c: check_psn
         //# A gap draws one NAK (PSN sequence error) for the missing packet, until that packet
@@ -219,9 +217,8 @@ impl Responder {
     ) -> Result<(), ResponderError> {
         let mut has_executed = false;
         while let Some(packet) = self.reorder.take(self.expected, &mut cx.out.reorder_budget) {
-            let (headers, payload) = packet.parts();
             let psn = self.expected;
-            self.execute(qp, ReceivedPacket::new(&headers, payload), receives, memory, cx)?;
+            self.execute(qp, &packet.view(), receives, memory, cx)?;
             if self.expected == psn {
                 // No receive is posted: an RNR NAK is sent, and the peer sends it again.
                 return Ok(());
@@ -260,31 +257,29 @@ impl Responder {
     }
 
     /// Executes the expected packet.
-    // Also where it is called twice: a call costs 75 instructions, since it needs the packet in memory.
+    // Also where it is called twice: a call costs 30 to 60 instructions.
     #[inline(always)]
     fn execute<O: Observer>(
         &mut self,
         qp: &QpContext,
-        packet: ReceivedPacket<'_>,
+        packet: &PacketView<'_>,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponderError> {
-        let headers = packet.headers();
-        let info = headers.bth.opcode.info();
         //= rule rc-opcode-order: InfiniBand 9.7.4; rxe_resp.c: check_op_seq
         //# A packet that does not continue the open message, or continues none, is an invalid
         //# request.
-        if !self.message.admits(info.operation, info.position) {
+        if !self.message.admits(packet.operation(), packet.position()) {
             return Err(RequestFault::OpcodeOutOfSequence.into());
         }
-        match info.operation {
+        match packet.operation() {
             Operation::Send | Operation::Write => {
                 match self.message.place(packet, qp, receives, memory)? {
                     Placed::NoReceive => self.push_rnr(qp, cx),
-                    Placed::Part => self.on_placed(headers.bth.ack_request, cx),
+                    Placed::Part => self.on_placed(packet.bth().ack_request(), cx),
                     Placed::Whole(completion) => {
-                        self.on_placed(headers.bth.ack_request, cx);
+                        self.on_placed(packet.bth().ack_request(), cx);
                         //= rule rc-msn: InfiniBand C9-148; rxe_resp.c: execute
                         //# The MSN of a response counts the messages that were executed; a READ and
                         //# an atomic count, too.
@@ -294,12 +289,12 @@ impl Responder {
                 }
                 Ok(())
             }
-            Operation::Flush => self.execute_flush(qp, (headers.feth, headers.reth), memory, cx),
+            Operation::Flush => self.execute_flush(qp, packet, memory, cx),
             //= rule rc-no-responder-resources: rxe_resp.c: check_resource
             //# Without responder resources a READ or atomic is an invalid request.
             _ if !self.resources.are_allowed() => Err(RequestFault::NotAllowed.into()),
             Operation::ReadRequest => {
-                let reth = headers.reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
+                let reth = packet.reth().ok_or(RequestFault::OpcodeOutOfSequence)?;
                 //= also rc-read-psns
                 let packets = check_read(reth, qp, memory)?;
                 self.evict_resource()?;
@@ -310,12 +305,9 @@ impl Responder {
                 self.respond(packets, Some(resource), Response::Read(read), cx);
                 Ok(())
             }
-            Operation::AtomicWrite => {
-                let parts = (headers.reth, packet.payload());
-                self.execute_atomic_write(qp, parts, memory, cx)
-            }
+            Operation::AtomicWrite => self.execute_atomic_write(qp, packet, memory, cx),
             operation => {
-                let atomic = headers.atomic_eth.ok_or(RequestFault::OpcodeOutOfSequence)?;
+                let atomic = packet.atomic_eth().ok_or(RequestFault::OpcodeOutOfSequence)?;
                 let grant = check_atomic(atomic, qp, memory)?;
                 self.evict_resource()?;
                 let original = memory
@@ -336,17 +328,16 @@ impl Responder {
     //= rule rc-flush-no-resource: rxe_req.c: check_init_depth; rxe_resp.c: check_resource
     //# A peer may have more FLUSHes on their way than READs and atomics were agreed upon, also if none
     //# were.
-    // The headers as values: a packet whose address is taken stays in memory, for 50 instructions.
     #[cold]
     #[inline(never)]
     fn execute_flush<O: Observer>(
         &mut self,
         qp: &QpContext,
-        (feth, reth): (Option<Feth>, Option<Reth>),
+        packet: &PacketView<'_>,
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponderError> {
-        let (Some(feth), Some(reth)) = (feth, reth) else {
+        let (Some(feth), Some(reth)) = (packet.feth(), packet.reth()) else {
             return Err(RequestFault::OpcodeOutOfSequence.into());
         };
         check_flush(feth, reth, qp, memory)?;
@@ -363,12 +354,12 @@ impl Responder {
     fn execute_atomic_write<O: Observer>(
         &mut self,
         qp: &QpContext,
-        (reth, payload): (Option<Reth>, &[u8]),
+        packet: &PacketView<'_>,
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponderError> {
-        let reth = reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
-        let (grant, store) = check_atomic_write(reth, payload, qp, memory)?;
+        let reth = packet.reth().ok_or(RequestFault::OpcodeOutOfSequence)?;
+        let (grant, store) = check_atomic_write(reth, packet.payload(), qp, memory)?;
         self.evict_resource()?;
         memory.atomic(grant, store).map_err(RequestFault::RemoteMemory)?;
         self.respond_empty(Some(Replay::AtomicWrite), cx);
@@ -391,10 +382,10 @@ impl Responder {
         packet: &Packet<'_, Verified>,
         cx: &mut Context<'_, O>,
     ) {
-        let headers = packet.headers();
-        let psn = headers.bth.psn;
-        let operation = headers.bth.opcode.info().operation;
-        match (operation, headers.reth) {
+        let packet = packet.view();
+        let psn = packet.bth().psn();
+        let operation = packet.operation();
+        match (operation, packet.reth()) {
             //= rule rc-duplicate-read: InfiniBand 9.7.5; rxe_resp.c: duplicate_request
             //# A repeated READ, or the rest of one, is executed again with the bytes of now; one of
             //# other bytes is dropped.

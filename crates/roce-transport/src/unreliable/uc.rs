@@ -141,39 +141,38 @@ impl UcQueuePair {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
-        let bth = packet.headers().bth;
-        let info = bth.opcode.info();
+        let (psn, info) = (packet.bth().psn(), packet.view());
         if let Err(cause) = self.base.qp.admit(packet) {
-            return cx.dropped(bth.psn, cause);
+            return cx.dropped(psn, cause);
         }
         if packet.ecn() == Ecn::CongestionExperienced {
             cx.on_marked(&mut self.notification, self.base.qp.path_and_dest());
         }
-        let ahead = bth.psn.distance_from(self.expected);
+        let ahead = psn.distance_from(self.expected);
         if (-MAX_LATE..0).contains(&ahead) {
-            return cx.dropped(bth.psn, DropReason::OutOfSequence);
+            return cx.dropped(psn, DropReason::OutOfSequence);
         }
         //= rule uc-gap: InfiniBand 9.8.2; rxe_resp.c: check_psn
         //# A gap drops the message that it cuts, and nothing else; the next begins with a First or
         //# Only packet.
         // A message ends with its last packet, with a gap, or with the first packet of the next.
-        if ahead != 0 || info.position.is_first() {
+        if ahead != 0 || info.position().is_first() {
             self.drop_message(srqs, cx);
         }
-        if !self.message.admits(info.operation, info.position) {
+        if !self.message.admits(info.operation(), info.position()) {
             self.drop_message(srqs, cx);
             if ahead == 0 {
-                self.expected = bth.psn.advanced_by(1);
+                self.expected = psn.advanced_by(1);
             }
-            return cx.dropped(bth.psn, DropReason::OutOfSequence);
+            return cx.dropped(psn, DropReason::OutOfSequence);
         }
-        self.expected = bth.psn.advanced_by(1);
+        self.expected = psn.advanced_by(1);
         cx.counters().rcvd_pkts += 1;
-        cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
+        cx.out.observer.packet_accepted(cx.now, cx.qpn, psn);
         let Unreliable { qp, receives, .. } = &mut self.base;
         qp.note_established(cx);
         let Some(receives) = receives.queue_mut(srqs) else { return };
-        match self.message.place(packet.into(), qp, receives, memory) {
+        match self.message.place(packet.view(), qp, receives, memory) {
             Ok(Placed::Part) => {}
             Ok(Placed::Whole(None)) => cx.counters().uc_rcvd_msgs += 1,
             Ok(Placed::Whole(Some(completion))) => {
@@ -185,7 +184,7 @@ impl UcQueuePair {
             //# A message without a receive is dropped as a whole.
             Ok(Placed::NoReceive) => {
                 self.message = IncomingMessage::None;
-                cx.dropped(bth.psn, DropReason::OutOfBuffer);
+                cx.dropped(psn, DropReason::OutOfBuffer);
             }
             Err(RequestFault::ReceiveMemory(_)) => {
                 cx.counters().local_protection_err += 1;
@@ -196,7 +195,7 @@ impl UcQueuePair {
             //# A message that its headers or its receive do not allow is dropped without a
             //# response, and the receive is used for the next.
             Err(fault) => {
-                cx.out.observer.request_refused(cx.now, cx.qpn, bth.psn, &fault);
+                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
                 self.drop_refused(srqs, cx);
             }
         }

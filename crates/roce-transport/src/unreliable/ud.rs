@@ -177,14 +177,13 @@ impl UdQueuePair {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
-        let headers = packet.headers();
-        let bth = headers.bth;
-        let Some(deth) = headers.deth else {
-            return cx.dropped(bth.psn, DropReason::WrongService);
+        let psn = packet.bth().psn();
+        let Some(deth) = packet.view().deth() else {
+            return cx.dropped(psn, DropReason::WrongService);
         };
         let Unreliable { qp, receives, .. } = &mut self.base;
         if let Err(cause) = qp.admit_from_any(packet) {
-            return cx.dropped(bth.psn, cause);
+            return cx.dropped(psn, cause);
         }
         //= rule ud-q-key-gsi: rxe_recv.c: check_keys
         //# The Q_Key of queue pair 1 is 0x80010000.
@@ -192,15 +191,15 @@ impl UdQueuePair {
         //= rule ud-q-key: InfiniBand 9.6; rxe_recv.c: check_keys
         //# A datagram with another Q_Key than the queue pair's is dropped.
         if deth.q_key != q_key {
-            return cx.dropped(bth.psn, DropReason::BadQkey);
+            return cx.dropped(psn, DropReason::BadQkey);
         }
         let Some(work) = receives.queue_mut(srqs).and_then(|receives| receives.take()) else {
             //= rule ud-no-receive: rxe_resp.c: check_resource
             //# A datagram without a receive is dropped.
-            return cx.dropped(bth.psn, DropReason::OutOfBuffer);
+            return cx.dropped(psn, DropReason::OutOfBuffer);
         };
         cx.counters().rcvd_pkts += 1;
-        cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
+        cx.out.observer.packet_accepted(cx.now, cx.qpn, psn);
         let payload = packet.payload();
         let whole = (GRH_LEN + payload.len()) as u64;
         //= rule ud-receive-length: rxe_resp.c: send_data_in
@@ -221,11 +220,11 @@ impl UdQueuePair {
         }
         let (operation, status) = (CompletionOperation::Recv, CompletionStatus::Success);
         let mut completion = qp.completion(work.wr_id, operation, status, whole);
-        completion.immediate = headers.immediate.map(|it| it.0);
+        completion.immediate = packet.view().immediate().map(|it| it.0);
         completion.source_qpn = Some(deth.source_qp);
         // In front of an IPv4 header the GRH is zero.
         completion.is_over_ipv6 = grh[0] >> 4 == 6;
-        completion.solicited = bth.solicited_event;
+        completion.solicited = packet.bth().solicited_event();
         cx.counters().rdma_recvs += 1;
         qp.complete_received(completion, cx);
     }

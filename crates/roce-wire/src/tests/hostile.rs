@@ -27,7 +27,7 @@ fn receive_with(frame: &[u8], options: ParseOptions) -> Result<Accepted, &'stati
     let packet = frame.packets(None).next().unwrap().map_err(|error| error.counter())?;
     let packet = packet.verify_icrc().map_err(|_| BadIcrc::COUNTER)?;
     Ok(Accepted {
-        headers: *packet.headers(),
+        headers: packet.headers(),
         payload: packet.payload().to_vec(),
         addresses: [packet.source(), packet.destination()],
         source_port: frame.source_port(),

@@ -31,7 +31,7 @@ fn a_packet_of_rxe_over_ipv4_is_read_and_its_icrc_is_right() {
     let bytes = frame([0x08, 0x00], SEND_IPV4);
     let frame = Frame::parse(&bytes).unwrap();
     let packet = frame.packets(None).next().unwrap().unwrap().verify_icrc().unwrap();
-    assert_eq!(packet.headers(), &headers_of(opcode::RC_SEND_ONLY).with_pad(3));
+    assert_eq!(packet.headers(), headers_of(opcode::RC_SEND_ONLY).with_pad(3));
     assert_eq!(packet.payload(), b"hello");
     assert_eq!((packet.source(), packet.destination()), (ipv4().source, ipv4().destination));
     assert_eq!((frame.identification(), frame.source_port()), (Some(0x1234), 0xd23f));
@@ -43,7 +43,7 @@ fn a_packet_of_rxe_over_ipv6_is_read_and_its_icrc_is_right() {
     let bytes = frame([0x86, 0xdd], ACK_IPV6);
     let frame = Frame::parse(&bytes).unwrap();
     let packet = frame.packets(None).next().unwrap().unwrap().verify_icrc().unwrap();
-    assert_eq!(packet.headers(), &headers_of(opcode::RC_ACKNOWLEDGE));
+    assert_eq!(packet.headers(), headers_of(opcode::RC_ACKNOWLEDGE));
     assert!(packet.payload().is_empty());
     assert_eq!((packet.source(), packet.destination()), (ipv6().source, ipv6().destination));
 }
@@ -74,7 +74,7 @@ fn oddities_of_network_cards_are_accepted() {
         bytes[outer.len() + 4] |= 0x10; // a reserved bit
         let frame = Frame::parse(&bytes).unwrap();
         let packet = frame.packets(None).next().unwrap().unwrap().verify_icrc().unwrap();
-        assert_eq!(packet.headers(), &headers.with_pad(3));
+        assert_eq!(packet.headers(), headers.with_pad(3));
         assert_eq!(packet.ecn(), Ecn::Capable0);
     }
 }
@@ -89,6 +89,6 @@ fn a_congestion_notification_is_a_bth_and_sixteen_zeros() {
     assert_eq!(bytes[outer.len()..][BTH_LEN..][..CNP_RESERVED_LEN], [0; CNP_RESERVED_LEN]);
     let frame = Frame::parse(&bytes).unwrap();
     let packet = frame.packets(None).next().unwrap().unwrap().verify_icrc().unwrap();
-    assert_eq!(packet.headers(), &headers);
-    assert_eq!(packet.bytes().len(), 12 + 16 + 4);
+    assert_eq!(packet.headers(), headers);
+    assert_eq!(packet.view().len_with_pad(), 12 + 16);
 }

@@ -87,7 +87,7 @@ proptest! {
             let packet = packet.unwrap();
             prop_assert_eq!(usize::from(packet.index()), index);
             let packet = packet.verify_icrc().unwrap();
-            prop_assert_eq!(&packet.bytes()[..12], &segments[index][..12]);
+            prop_assert_eq!(&packet.bth().bytes()[..], &segments[index][..12]);
             walked += 1;
         }
         prop_assert_eq!(walked, count);
@@ -106,7 +106,7 @@ proptest! {
         prop_assert_eq!(packets.len(), 1);
         let packet = packets[0].unwrap().verify_icrc().unwrap();
         let pad = Pad::for_payload(payload.len()).bytes();
-        prop_assert_eq!(packet.headers(), &headers.with_pad(pad as u8));
+        prop_assert_eq!(packet.headers(), headers.with_pad(pad as u8));
         prop_assert_eq!(packet.payload(), payload);
 
         prop_assert_eq!(frame.source(), outer.source);

@@ -12,7 +12,7 @@ fn play(name: &str) -> LessonRun {
 fn headers(packet: &PacketRecord) -> Headers {
     let frame = Frame::parse(&packet.frame).expect("a sound frame");
     let packet = frame.packets(None).next().expect("one packet").expect("a sound packet");
-    *packet.headers()
+    packet.headers()
 }
 
 fn label(packet: &PacketRecord) -> PacketLabel {

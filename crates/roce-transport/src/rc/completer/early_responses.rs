@@ -123,11 +123,8 @@ impl Completer {
             let budget = &mut response.cx.out.reorder_budget;
             let Some(packet) = self.early.take(psn, budget) else { break };
             (response.seq, response.psn) = (seq, psn);
-            let (headers, payload) = packet.parts();
             let Some(request) = send.reads().find(seq) else { break };
-            let original = headers.atomic_ack.map(|it| it.original);
-            let is_last = headers.bth.opcode.info().position.is_last();
-            response.place(requester, request, original, payload, is_last, memory)?;
+            response.place(requester, request, &packet.view(), memory)?;
         }
         let unacked = requester.send().unacked();
         let deferred = requester.recovery_mut().take_deferred_nak(unacked);
