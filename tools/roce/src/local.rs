@@ -6,7 +6,6 @@
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 
 use roce_netns::{Host, Link, VirtualNetwork};
@@ -14,12 +13,11 @@ use roce_netns::{Host, Link, VirtualNetwork};
 pub(crate) mod ring;
 
 use crate::error::{CliError, Result};
-use crate::loader_variables;
-use crate::log;
 use crate::parent_death;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
+use crate::this_program;
 use crate::traffic::{LOCAL_INTERFACE, Role, Traffic};
 
 /// The server's address; the client's is the next one.
@@ -154,7 +152,7 @@ pub(crate) fn linger(role: Option<Role>) {
 
 /// Returns the command of an end.
 fn end(role: Role, more: &[String]) -> Command {
-    let mut command = myself();
+    let mut command = this_program::with_own_arguments();
     let name = match role {
         Role::Server => "server",
         Role::Client => "client",
@@ -168,26 +166,6 @@ fn end(role: Role, more: &[String]) -> Command {
 fn stream<R>(kind: StreamKind, pipe: Option<R>, prefix: &str) -> Result<Stream<R>> {
     let from = pipe.ok_or_else(|| CliError::new("a process without a pipe"))?;
     Ok(Stream { kind, from, prefix: prefix.to_owned() })
-}
-
-/// Returns the command of this program with its own arguments.
-fn myself() -> Command {
-    let mut command = this_program();
-    command.args(std::env::args_os().skip(1));
-    command
-}
-
-/// Returns the command of this program, without arguments.
-pub(crate) fn this_program() -> Command {
-    // This path is the running program, even if its file was replaced or is not readable.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(std::env::args_os().next().unwrap_or_else(|| "roce".into()));
-    loader_variables::give_back(&mut command);
-    if log::invalid_level().is_some() {
-        // This process has warned about it.
-        command.env_remove(log::VARIABLE);
-    }
-    command
 }
 
 /// A running server, rank 0, and its client, rank 1.

@@ -32,6 +32,7 @@ mod simulate;
 mod status;
 mod switch;
 mod termination;
+mod this_program;
 mod traffic;
 mod view;
 

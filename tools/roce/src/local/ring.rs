@@ -14,11 +14,11 @@ use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use crate::error::{CliError, Result};
-use crate::local::myself;
 use crate::parent_death::die_with_parent;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
+use crate::this_program;
 
 /// The address of rank 0, the first one.
 pub(crate) const ROOT: &str = "10.0.0.1:29500";
@@ -43,7 +43,7 @@ pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions)
     let mut supervisor = Supervisor::new();
     let mut outputs = Vec::new();
     for (rank, host) in network.hosts.iter().enumerate() {
-        let mut command = myself();
+        let mut command = this_program::with_own_arguments();
         command.args(["--local-rank", &rank.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         if let Some(from) = supervisor.start(host, command)?.stdout.take() {

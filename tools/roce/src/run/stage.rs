@@ -10,7 +10,7 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 
-use crate::local;
+use crate::this_program;
 
 /// Be a process of a run (started by `run`)
 #[derive(Args, Clone, Debug)]
@@ -49,7 +49,7 @@ pub(crate) enum Stage {
 impl Stage {
     /// Returns the command of this stage. `folder` is that of the run, for a program that of its rank.
     pub(super) fn command(self, folder: &Path) -> Command {
-        let mut command = local::this_program();
+        let mut command = this_program::without_arguments();
         command.arg("run-stage").arg(folder);
         let (name, number) = match self {
             Self::Keeper { starter } => ("keeper", starter),
