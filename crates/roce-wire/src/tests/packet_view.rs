@@ -2,15 +2,20 @@ use proptest::prelude::*;
 
 use crate::*;
 
-/// Bytes of which most have a version and an opcode that are known.
+/// Bytes of which most are a packet: with a known opcode and version, and a length that fits.
 fn packet_bytes() -> impl Strategy<Value = Vec<u8>> {
-    let opcodes: Vec<_> = KnownOpcode::all().map(|opcode| opcode.code().0).collect();
-    let opcode = prop_oneof![4 => prop::sample::select(opcodes), 1 => any::<u8>()];
-    (prop::collection::vec(any::<u8>(), 0..60), opcode, 0u8..5).prop_map(
-        |(mut bytes, opcode, version)| {
-            if let [first, second, ..] = &mut bytes[..] {
-                *first = opcode;
-                *second = (*second & 0xf0) | u8::from(version == 4);
+    let opcode = prop::sample::select(KnownOpcode::all().collect::<Vec<_>>());
+    let behind = prop_oneof![2 => Just(0), 2 => Just(8), 1 => 0..20usize];
+    let bytes = prop::collection::vec(any::<u8>(), 60);
+    (bytes, opcode, behind, 0u8..20, 0..20usize).prop_map(
+        |(mut bytes, opcode, behind, odd, short)| {
+            bytes.truncate(opcode.headers_len() + behind);
+            if odd != 0 {
+                bytes[0] = opcode.code().0;
+            }
+            bytes[1] = (bytes[1] & 0xf0) | u8::from(odd == 1);
+            if odd == 2 {
+                bytes.truncate(short);
             }
             bytes
         },
@@ -24,6 +29,7 @@ fn by_values(bytes: &[u8]) -> Result<(Headers, &[u8]), WireError> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
     fn a_view_has_the_fields_and_the_errors_of_the_headers_as_values(bytes in packet_bytes()) {
         let view = PacketView::parse(&bytes);
