@@ -113,7 +113,7 @@ impl Orphans {
     fn begin(&self, path: &Path) -> Result<Option<Exchange>, Error> {
         let Ok(Some(owner)) = read_owner(path) else { return Ok(None) };
         // The names of another network namespace are not seen here.
-        if owner.namespace != network_namespace::current().unwrap_or_default() {
+        if network_namespace::current() != Some(owner.namespace) {
             return Ok(None);
         }
         let Ok(name) = bind_abstract(&block_name(owner.block)) else { return Ok(None) };

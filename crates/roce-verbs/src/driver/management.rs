@@ -103,11 +103,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Creates the file for connections with these communication ids, if the configuration names one.
+    /// Creates the file for connections with these communication ids, if the configuration names one. Where the
+    /// network namespace is unknown, as without /proc, another's process would seem dead: there is no file then.
     fn connection_file(&self, block: u16) -> Option<ConnectionFile> {
         let path = self.device().config.connection_file.as_deref()?;
         let owner = Owner {
-            namespace: network_namespace::current().unwrap_or_default(),
+            namespace: network_namespace::current()?,
             interface: self.port().index(),
             block,
         };
