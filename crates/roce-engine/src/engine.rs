@@ -49,7 +49,7 @@ use crate::gid_table::GidTable;
 use crate::memory_table::MemoryTable;
 use crate::own_numbers::OwnNumbers;
 use crate::path_table::PathTable;
-use crate::policy::{Arrivals, Cause, DoorbellCoalescing, Holds, QuickPoll, RoundPolicy};
+use crate::policy::{Arrivals, Cause, DoorbellCoalescing, Holds, RoundPolicy};
 
 /// The engine of a device.
 pub struct Engine<C: Consumer> {
@@ -255,26 +255,6 @@ impl<C: Consumer> Engine<C> {
             }
         }
         self.transmit_and_deliver(now, cause, received, poller)
-    }
-
-    /// Tests for work if this poll may be a quick one; see `RoundPolicy`.
-    #[inline]
-    pub fn quick_poll(&mut self) -> QuickPoll {
-        if self.delivery.holds_completion() || !self.policy.takes_quick_poll() {
-            return QuickPoll::FullRoundDue;
-        }
-        if self.devices.may_receive()
-            || self.endpoint.has_pending_transmit()
-            || self.devices.has_backlog()
-        {
-            // Whether the program polls at this moment decides about a hold.
-            return match self.policy.silent_reply.may_hold() {
-                true => QuickPoll::FullRoundDue,
-                false => QuickPoll::Ready { last_now: self.last_now },
-            };
-        }
-        self.policy.on_quick_poll();
-        QuickPoll::Idle
     }
 
     /// Notes that the application posts to the send queue of `queue_pair`, perhaps as a reply to the

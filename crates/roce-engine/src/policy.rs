@@ -7,7 +7,6 @@
 //! | which posted requests wait for the next one | [`DoorbellCoalescing`] |
 //! | which ACKs wait for a reply | `DelayedAck` |
 //! | which completions wait for a message that the program reads from memory | `SilentReply` |
-//! | which polls only test for work | `QuickPollBudget` |
 //! | whether the driver thread runs rounds, and how long it sleeps | [`DriverThreadPolicy`] |
 //! | whether a thread without work polls, yields or blocks | [`WaitPolicy`] |
 //! | when a thread yields to peers on its own processor | [`YieldTiming`] |
@@ -18,7 +17,6 @@ mod driver_thread;
 mod driving;
 mod expected_reply;
 mod guess;
-mod quick_poll;
 mod round_policy;
 mod silent_reply;
 mod wait;
@@ -32,7 +30,6 @@ pub use driver_thread::{
 pub use driving::{
     BACKLOG_RETRY, LOCK_HOLDER_SLEEP, MAX_BLOCK, MAX_EXIT_WAIT, MAX_FLUSH, MAX_TELLING,
 };
-pub use quick_poll::QuickPoll;
 pub use round_policy::Cause;
 pub(crate) use round_policy::{Arrivals, Holds, RoundPolicy};
 pub(crate) use silent_reply::SilentReply;

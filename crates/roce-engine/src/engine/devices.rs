@@ -53,14 +53,6 @@ impl Devices {
         std::iter::once(&mut self.wire).chain(of_this_host)
     }
 
-    /// Returns true if frames may have arrived. What `loopback` has is not known.
-    #[inline]
-    pub(super) fn may_receive(&self) -> bool {
-        self.wire.may_receive()
-            || self.lo.as_ref().is_some_and(|lo| lo.may_receive())
-            || self.loopback.is_some()
-    }
-
     /// Returns true if frames wait to be sent.
     pub(super) fn has_backlog(&self) -> bool {
         let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());

@@ -283,12 +283,6 @@ impl DelayedAck {
         on_reply
     }
 
-    /// Notes a quick poll that found nothing.
-    #[inline]
-    pub(crate) fn on_quick_poll(&mut self) {
-        self.fast_polls = self.fast_polls.saturating_add(1);
-    }
-
     /// Returns when a delayed ACK is due if the application does not call before.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.delayed.map(|delayed| delayed.due())

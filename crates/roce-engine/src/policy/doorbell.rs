@@ -299,19 +299,6 @@ impl DoorbellCoalescing {
         self.consecutive = 0;
     }
 
-    /// Notes a quick poll that found nothing. Not called while [`is_in_run`](Self::is_in_run).
-    #[inline]
-    pub(crate) fn on_quick_poll(&mut self) {
-        self.awaits_round = false;
-    }
-
-    /// Returns true if posts have followed each other directly since the last round. The poll that
-    /// ends the run needs the clock, and so a full round.
-    #[inline]
-    pub(crate) fn is_in_run(&self) -> bool {
-        self.consecutive > 0 || self.is_holding()
-    }
-
     /// Returns the interval of the driver thread's checks of held requests.
     #[inline]
     pub fn check_interval(&self) -> Duration {

@@ -7,11 +7,7 @@ use roce_wire::Qpn;
 
 use super::delayed_ack::{AckRelease, DelayedAck, Received};
 use super::doorbell::DoorbellCoalescing;
-use super::quick_poll::QuickPollBudget;
 use super::silent_reply::SilentReply;
-
-/// Most frames of one round that a polling application is taken to have waited for.
-const MAX_AWAITED_FRAMES: usize = 4;
 
 /// Why a round runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +73,6 @@ pub(crate) struct RoundPolicy {
     pub(crate) doorbells: DoorbellCoalescing,
     delayed_ack: DelayedAck,
     pub(crate) silent_reply: SilentReply,
-    quick_polls: QuickPollBudget,
     /// Delayed ACKs leave in front of the next packets, in the same batch.
     acks_before_send: bool,
     /// Delayed ACKs leave behind the next packets, in the same batch.
@@ -106,7 +101,6 @@ impl RoundPolicy {
             }
             Cause::Poll => {
                 self.silent_reply.on_poll(now);
-                self.quick_polls.on_round(now);
                 self.doorbells.on_round(now);
                 // The reply is held, or its batch had no space for them.
                 self.take_acks_with_send()
@@ -120,8 +114,6 @@ impl RoundPolicy {
                 false
             }
             Cause::Block => {
-                // After a block the time of this round is too old for another.
-                self.quick_polls = QuickPollBudget::default();
                 self.doorbells.on_round(now);
                 self.release_acks()
             }
@@ -141,19 +133,15 @@ impl RoundPolicy {
         if has_arrived && are_silent {
             self.silent_reply.on_arrival(now, queue_pair);
         }
-        // So many frames come from a peer that sends in bulk.
-        let is_bulk = frames > MAX_AWAITED_FRAMES;
         let received = match frames {
             _ if has_arrived => Received::Messages { has_responses: frames > messages, are_silent },
             0 => Received::Nothing,
             _ => Received::Responses,
         };
         let holds_acks = match cause {
-            Cause::Poll => !is_bulk && self.delayed_ack.on_poll(now, received, poller_may_sleep),
+            Cause::Poll => self.delayed_ack.on_poll(now, received, poller_may_sleep),
             Cause::DriverThread => {
-                !is_bulk
-                    && self.delayed_ack.on_driver_round(now, received, self.may_delay)
-                    && !self.is_overdue
+                self.delayed_ack.on_driver_round(now, received, self.may_delay) && !self.is_overdue
             }
             _ => return Holds::AsBefore,
         };
@@ -164,19 +152,6 @@ impl RoundPolicy {
         let is_replied_at_once =
             cause == Cause::Poll && has_arrived && frames == 1 && !self.doorbells.is_holding();
         if is_replied_at_once { Holds::All } else { Holds::Acks }
-    }
-
-    /// Returns true if this poll may be one that only tests for work, and counts it.
-    #[inline]
-    pub(crate) fn takes_quick_poll(&mut self) -> bool {
-        !self.doorbells.is_in_run() && self.quick_polls.take()
-    }
-
-    /// Notes a quick poll that found nothing.
-    #[inline]
-    pub(crate) fn on_quick_poll(&mut self) {
-        self.delayed_ack.on_quick_poll();
-        self.doorbells.on_quick_poll();
     }
 
     /// Notes that the application posts to the send queue of `queue_pair`, perhaps as a reply to the

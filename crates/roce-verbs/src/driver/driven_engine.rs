@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_engine::policy::{BACKLOG_RETRY, Cause, MAX_RECHECK, QuickPoll};
+use roce_engine::policy::{BACKLOG_RETRY, Cause, MAX_RECHECK};
 use roce_engine::{Departure, MemoryTable, PathTable, RoundOutcome};
 use roce_transport::Instant;
 
@@ -130,12 +130,6 @@ impl EngineGuard<'_> {
                 sleep.wake();
             }
         }
-    }
-
-    /// Tests for work: see [`Engine::quick_poll`](roce_engine::Engine::quick_poll).
-    #[inline]
-    pub(super) fn quick_poll(&mut self) -> QuickPoll {
-        self.engine.quick_poll()
     }
 
     /// Returns registered memory, of which no change makes the engine send.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roce_engine::policy::{Cause, QuickPoll};
+use roce_engine::policy::Cause;
 use roce_transport::Completion;
 
 use super::shard::Shard;
@@ -76,15 +76,7 @@ impl Shard {
             blocking::wait_for_lock_holder();
             return PollOutcome { did_work: true, completion: None };
         };
-        let now = match engine.quick_poll() {
-            QuickPoll::Idle => {
-                drop(engine);
-                self.after_empty_poll();
-                return PollOutcome::default();
-            }
-            QuickPoll::Ready { last_now } => last_now,
-            QuickPoll::FullRoundDue => self.now(),
-        };
+        let now = self.now();
         self.record_inline_poll(now);
         if let Some(queue) = poller {
             queue.note_polled(now);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roce_engine::policy::{
     BACKLOG_RETRY, CallerRun, Cause, Check, Decision, DriverThreadPolicy, Held, MAX_BLOCK,
-    MAX_RECHECK, MIN_RECHECK, PostRuns, QueuePairRun, QuickPoll, Situation,
+    MAX_RECHECK, MIN_RECHECK, PostRuns, QueuePairRun, Situation,
 };
 use roce_engine::{Departure, Engine, Posted, SendQueue};
 use roce_transport::{Completion, CqHandle, Instant, PostError, SendWr};
@@ -142,11 +142,7 @@ impl Driver {
             return taken;
         }
         self.caller = CallerRun::NONE;
-        let now = match self.engine.quick_poll() {
-            QuickPoll::Idle => return None,
-            QuickPoll::Ready { last_now } => last_now,
-            QuickPoll::FullRoundDue => self.now(),
-        };
+        let now = self.now();
         self.inline_at = Some(now);
         let queue = self.engine.consumer_mut().get(handle);
         if queue.is_armed {

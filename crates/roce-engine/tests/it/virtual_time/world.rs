@@ -52,8 +52,7 @@ pub(crate) struct World {
     excused_until: Instant,
     /// Since when each program sleeps.
     asleep_since: [Option<Instant>; 2],
-    /// When what each engine holds is due, and since when that is known. A round of a quick poll has the
-    /// time of an earlier round, which may be long ago: then something is held that is due already.
+    /// When what each engine holds is due, and since when that is known.
     due: [(Option<Instant>, Instant); 2],
 }
 
