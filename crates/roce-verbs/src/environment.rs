@@ -22,8 +22,8 @@ use crate::shard_set::MAX_SHARDS;
 static KEPT: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
 
 /// Keeps the variables of this library, all of which begin with `ROCE_`, and the [plan](run_plan) as they are now,
-/// whatever the program does with its environment afterwards. One that is not set now may be set later. Meant for the constructor of a shared
-/// library, before any thread exists; later calls do nothing.
+/// whatever the program does with its environment afterwards. One that is not set now may be set later. Meant for the
+/// constructor of a shared library, before any thread exists; later calls do nothing.
 pub fn keep() {
     KEPT.get_or_init(|| {
         let is_ours = |(name, _): &(OsString, _)| name.as_encoded_bytes().starts_with(b"ROCE_");

@@ -39,21 +39,15 @@ impl InterfaceKernel {
         Ok(link)
     }
 
-    /// Returns true if the link has come up, and [`settle`](Self::settle) has not been called since it was seen down.
-    pub(crate) fn is_unsettled(&mut self) -> bool {
-        !self.is_settled && self.is_running()
+    /// Returns false if the link was seen down, and [`settle`](Self::settle) has not been called since.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// Lets next hops be solicited over a link that was down: both ends are up by now. A solicitation that comes before
     /// the other end sees the link has no reply, and the kernel repeats it a second later.
     pub(crate) fn settle(&mut self) {
         self.is_settled = true;
-    }
-
-    fn is_running(&mut self) -> bool {
-        // If the kernel does not tell, a solicitation does no harm.
-        let link = self.netlink.link(self.index);
-        matches!(link, Err(_) | Ok(Some(Link { is_running: true, .. })))
     }
 
     /// Returns the interface's addresses.
@@ -91,7 +85,9 @@ impl Kernel for InterfaceKernel {
     }
 
     fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> Solicitation {
-        self.is_settled &= self.is_running();
+        // If the kernel does not tell, a solicitation does no harm.
+        let link = self.netlink.link(self.index);
+        self.is_settled &= matches!(link, Err(_) | Ok(Some(Link { is_running: true, .. })));
         if !self.is_settled {
             return Solicitation::LinkDown;
         }

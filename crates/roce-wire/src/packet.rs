@@ -10,7 +10,6 @@ use crate::{BadIcrc, BthView, Ecn, Frame, Headers, KnownOpcode, Operation, Packe
 pub struct Unverified<'a> {
     /// The carried ICRC.
     icrc: u32,
-
     /// What it covers, from the first byte of the BTH to the last of the pad.
     covered: &'a [u8],
     /// For a packet of a train.

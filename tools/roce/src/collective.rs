@@ -33,6 +33,7 @@ use crate::capture_pipe;
 use crate::error::{CliError, Result};
 use crate::faults;
 use crate::local::ring;
+use crate::rails;
 use crate::traffic;
 use bench::{Bench, RankZeroOutput};
 use info::Info;
@@ -288,7 +289,7 @@ fn interfaces(
         return Ok((vec![first], format!("the first of NCCL_SOCKET_IFNAME={selector}")));
     }
     if options.local_rank.is_some() {
-        let all = (0..u32::from(options.net.rails)).map(ring::interface).collect();
+        let all = (0..u32::from(options.net.rails)).map(rails::interface).collect();
         return Ok((all, "all that this private host has".to_owned()));
     }
     let first = traffic::first_usable()?;

@@ -14,6 +14,7 @@ pub(crate) mod ring;
 
 use crate::error::{CliError, Result};
 use crate::parent_death;
+use crate::rails;
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
@@ -130,8 +131,8 @@ pub(crate) fn begin(role: Option<Role>) -> Result {
 
 /// Returns the server's address for the client of a private network that uses an interface, or the first.
 pub(crate) fn server_of(role: Option<Role>, interface: Option<&str>) -> Option<String> {
-    let number = interface.and_then(|name| name.strip_prefix("eth")?.parse().ok());
-    (role == Some(Role::Client)).then(|| ring::address(number.unwrap_or(0), 0))
+    let rail = interface.and_then(rails::rail_of).unwrap_or(0);
+    (role == Some(Role::Client)).then(|| rails::address(rail, 0))
 }
 
 /// Announces that a client may connect to this server.

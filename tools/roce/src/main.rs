@@ -25,6 +25,7 @@ mod parent_death;
 mod parse_number;
 mod perf;
 mod pingpong;
+mod rails;
 mod ranks;
 mod run;
 mod send;

@@ -16,6 +16,7 @@ use crate::error::{CliError, Result};
 use crate::faults::{Faults, Report};
 use crate::link::{self, LinkWatch};
 use crate::parse_number;
+use crate::rails::MAX_RAILS;
 use crate::switch::SwitchOptions;
 use crate::termination::Termination;
 
@@ -41,7 +42,7 @@ pub(crate) struct Traffic {
         requires = "local",
         conflicts_with = "host"
     )]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RAILS))]
     pub(crate) rails: u32,
     #[command(flatten)]
     pub(crate) switch: SwitchOptions,

@@ -19,6 +19,7 @@ impl<C: Consumer> Delivery<C> {
     pub(super) fn new(consumer: C) -> Self {
         Self { consumer, held: None }
     }
+
     /// Delivers completions and events to their queues, and keeps the first completion that may bypass the
     /// polled queue. The only one may be held, and is then delivered by a later round.
     pub(super) fn deliver(

@@ -261,6 +261,8 @@ fn a_neighbour_that_went_with_its_link_is_solicited_once_the_link_is_there_again
         // The kernel reports the neighbour before the route.
         rig.neighbour(peer, entry);
         assert!(rig.kernel.solicited.is_empty());
+        let told = rig.outcome(flow(2));
+        assert_eq!(matches!(told, Some(Err(RouteError::NoRoute { .. }))), !has_route, "{told:?}");
         rig.kernel.is_link_up = true;
         rig.route(Some(InterfaceRoute::Via(peer)));
         assert_eq!(rig.kernel.solicited, [peer], "{entry:?}, route: {has_route}");

@@ -482,6 +482,10 @@ impl Worker {
         let addresses = changes.addresses.then(|| self.kernel.addresses()).transpose();
         let is_answered = match (link, addresses) {
             (Ok(link), Ok(addresses)) => {
+                let is_running = link.flatten().is_some_and(|link| link.is_running);
+                if is_running && !self.kernel.is_settled() {
+                    self.settles_at.get_or_insert(now + SETTLING_TIME);
+                }
                 self.shards.paths().store_port(link, addresses.as_deref());
                 true
             }
@@ -495,9 +499,6 @@ impl Worker {
         // The kernel does not notify of every route that goes with a link or an address.
         let Self { resolver, kernel, outcomes, .. } = self;
         resolver.on_routes(now, kernel, outcomes);
-        if changes.link && self.kernel.is_unsettled() {
-            self.settles_at.get_or_insert(now + SETTLING_TIME);
-        }
         is_answered
     }
 

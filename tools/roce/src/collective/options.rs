@@ -18,6 +18,7 @@ use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::Faults;
+use crate::rails::MAX_RAILS;
 use crate::switch::SwitchOptions;
 use crate::traffic::{self, GsoMode};
 use crate::{parse_number, pingpong};
@@ -150,7 +151,7 @@ pub(crate) struct NetOptions {
     pub(crate) switch: SwitchOptions,
     /// Interfaces of each rank in the private network, each in a subnet of its own
     #[arg(long, value_name = "N", default_value_t = 1, requires = "local")]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=MAX_RAILS))]
     pub(crate) rails: u8,
     /// Write rank 0's packets to a pcapng file, as they are on the wire
     #[arg(long, value_name = "FILE")]

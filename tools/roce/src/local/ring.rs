@@ -15,6 +15,7 @@ use roce_netns::{Host, Link, VirtualNetwork};
 
 use crate::error::{CliError, Result};
 use crate::parent_death::die_with_parent;
+use crate::rails::{address, interface};
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
 use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
@@ -22,16 +23,6 @@ use crate::this_program;
 
 /// The address of rank 0, the first one.
 pub(crate) const ROOT: &str = "10.0.0.1:29500";
-
-/// Returns the name of a rail's interface, the same at every rank.
-pub(crate) fn interface(rail: u32) -> String {
-    format!("eth{rail}")
-}
-
-/// Returns the address of a rank, counted from 0, on a rail.
-pub(crate) fn address(rail: u32, rank: u32) -> String {
-    format!("10.0.{rail}.{}", rank.saturating_add(1))
-}
 
 /// Creates the network and runs this process's command as every rank.
 ///

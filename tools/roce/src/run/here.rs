@@ -30,7 +30,7 @@ use super::survivors::{self, Waited};
 use super::{counters, devices, failure, fault_log, plan, privileges, socket_giver};
 use crate::backend::has_packet_sockets;
 use crate::error::{CliError, Result};
-use crate::local::ring;
+use crate::rails;
 use crate::ranks::pid_of;
 
 /// Where a program runs.
@@ -143,7 +143,7 @@ impl<'a> Job<'a> {
         // A run within a run has the faults of that one if it has none.
         let outer = environment::run_plan().ok().flatten().cloned().unwrap_or_default();
         let options = self.options;
-        let mut told = RunPlan { folder: scratch.path().to_owned(), ..outer };
+        let mut told = RunPlan { folder: scratch.plan().folder, ..outer };
         if options.faults.any() {
             told.fault_log = Some(fault_log::path(&self.folder));
         }
@@ -260,7 +260,7 @@ impl<'a> Job<'a> {
             ("WORLD_SIZE", size.to_string()),
             ("LOCAL_RANK", "0".to_owned()),
             ("LOCAL_WORLD_SIZE", "1".to_owned()),
-            ("MASTER_ADDR", ring::address(0, 0)),
+            ("MASTER_ADDR", rails::address(0, 0)),
             ("MASTER_PORT", "29500".to_owned()),
         ]
     }

@@ -15,6 +15,7 @@ use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::Faults;
+use crate::rails::MAX_RAILS;
 use crate::switch::SwitchOptions;
 use crate::traffic;
 
@@ -62,7 +63,7 @@ pub(crate) struct Options {
     pub(super) local: Option<u32>,
     /// Networks between the hosts, each with an interface of every host (eth0, eth1, …) and so with a device
     #[arg(long, value_name = "K", default_value_t = 1, requires = "local")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RAILS))]
     pub(super) rails: u32,
     /// MTU of the private network's links in bytes; path MTU 4096 needs at least 4176
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = traffic::link_mtu)]
@@ -190,8 +191,8 @@ mod tests {
 
     #[test]
     fn every_stage_of_a_run_has_the_options_of_its_command_line() {
-        let given = "--dev a=eth0 --local 2 --link-mtu 1500 --switch rate=2G,pfc=3 --view preload \
-                       --counters --backend udp --cc dcqcn,rp_ai_rate=10 --loss 1% --max-delay 3us \
+        let given = "--dev a=eth0 --local 2 --rails 3 --link-mtu 1500 --switch rate=2G,pfc=3 --view preload \
+                       --counters --backend udp --cc dcqcn,rp_ai_rate=10 --loss 1% --duplicate 2% --delay 3% --reorder 4% --corrupt 5% --mark 6% --max-delay 3us \
                        --seed 7 --wait --timeout 1.5m --prefix none --torchrun";
         let path = OsStr::from_bytes(b"no\xfftext");
         let line = given.split_whitespace().map(OsStr::new).chain(

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::error::{CliError, Result};
-use crate::local::ring;
+use crate::rails;
 
 /// The names of the placeholders, as they stand between braces.
 const NAMES: [&str; 6] = ["rank", "size", "address", "peer", OPTIONAL_PEER, "interface"];
@@ -38,8 +38,8 @@ pub(crate) fn filled(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
     let value_of = |Placeholder { name, rail }| match name {
         "rank" => rank.to_string(),
         "size" => size.to_string(),
-        "address" => ring::address(rail, rank),
-        "interface" => ring::interface(rail),
+        "address" => rails::address(rail, rank),
+        "interface" => rails::interface(rail),
         OPTIONAL_PEER if rank == 0 => String::new(),
         _ => peer_of(rail, rank),
     };
@@ -59,7 +59,7 @@ pub(crate) fn filled(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
 
 /// Returns the address of rank 0 on a rail, for rank 0 that of rank 1.
 fn peer_of(rail: u32, rank: u32) -> String {
-    ring::address(rail, u32::from(rank == 0))
+    rails::address(rail, u32::from(rank == 0))
 }
 
 /// Checks that no argument has a word in braces that is no placeholder, such as a misspelt one, or one of a rail that

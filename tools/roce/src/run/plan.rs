@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{CliError, Result};
 
-/// Name of the file.
-const FILE: &str = "plan.json";
+/// Name of the file. Beside it a rank has the plan of the library.
+const FILE: &str = "stage.json";
 
 /// Writes the file of a folder; other users cannot read it.
 pub(super) fn write(folder: &Path, what: &impl Serialize) -> Result {

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use roce_verbs::RunPlan;
+
 use super::run_folder::SEARCHED_BY_OTHERS;
 use crate::error::Result;
 
@@ -34,6 +36,11 @@ impl Scratch {
         &self.path
     }
 
+    /// Returns a plan that has asked the library for nothing yet, which knows where it looks.
+    pub(crate) fn plan(&self) -> RunPlan {
+        RunPlan::in_folder(&self.path)
+    }
+
     /// Returns the folder with the tree of files.
     pub(crate) fn view(&self) -> PathBuf {
         self.path.join(VIEW)
@@ -46,7 +53,7 @@ impl Scratch {
 
     /// Returns the folder in which processes publish their counters.
     pub(crate) fn counters(&self) -> PathBuf {
-        self.path.join("counters")
+        self.plan().counters()
     }
 
     /// Returns the unix socket at which processes get packet sockets.
@@ -56,7 +63,7 @@ impl Scratch {
 
     /// Returns the folder in which processes write down their connections.
     pub(crate) fn connections(&self) -> PathBuf {
-        self.path.join("connections")
+        self.plan().connections()
     }
 }
 
