@@ -21,7 +21,14 @@ fn main() -> Result<(), FaultRuleError<'static>> {
         let next = numbers.len() as u32 + 1;
         let queue_pair = facts.map(|facts| *numbers.entry(facts.sender).or_insert(next));
         let direction = FaultDirection::Sent;
-        if counter.admits(&SeenPacket { facts, direction, queue_pair, rank: None }) {
+        if counter.admits(&SeenPacket {
+            facts,
+            direction,
+            queue_pair,
+            rank: None,
+            rail: None,
+            time: Default::default(),
+        }) {
             lost.extend(facts.map(|facts| (queue_pair, facts.psn)));
         }
     }

@@ -13,6 +13,7 @@ use core::time::Duration;
 pub use self::facts::{PacketFacts, Sender};
 pub use self::packet_kind::PacketKind;
 use crate::sentence::Which;
+use crate::window::Window;
 
 /// A fault and the packets that meet it.
 ///
@@ -69,6 +70,10 @@ pub struct PacketSelector {
     pub queue_pair: Option<u32>,
     /// Rank that sends them, from 0.
     pub rank: Option<u32>,
+    /// Rail on which they are, from 0.
+    pub rail: Option<u32>,
+    /// When they pass; the others are not counted.
+    pub window: Window,
 }
 
 /// Direction of a packet.
@@ -84,6 +89,7 @@ pub enum FaultDirection {
 pub struct RuleCounter {
     selector: PacketSelector,
     seen: u64,
+    seed: u64,
 }
 
 /// A packet as a [`RuleCounter`] sees it.
@@ -97,33 +103,67 @@ pub struct SeenPacket {
     pub queue_pair: Option<u32>,
     /// Rank of its sender, where there are ranks.
     pub rank: Option<u32>,
+    /// Rail on which it is, where there are rails.
+    pub rail: Option<u32>,
+    /// Time since the beginning of the run.
+    pub time: Duration,
 }
 
 impl RuleCounter {
     /// Begins before the first packet.
     pub const fn new(selector: PacketSelector) -> Self {
-        Self { selector, seen: 0 }
+        Self { selector, seen: 0, seed: 0 }
+    }
+
+    /// Chooses shares by another seed: of the packets that are counted, the same seed chooses the same numbers.
+    ///
+    /// ```
+    /// use roce_faults::{FaultDirection, FaultRule, RuleCounter, SeenPacket};
+    ///
+    /// let rule = FaultRule::parse("drop 10% of packets on rail 1 from 2s to 4s").unwrap();
+    /// let (direction, time) = (FaultDirection::Sent, std::time::Duration::from_secs(3));
+    /// let packet =
+    ///     SeenPacket { facts: None, direction, queue_pair: None, rank: None, rail: Some(1), time };
+    /// let mut counter = RuleCounter::new(rule.packets).with_seed(7);
+    /// let dropped = (0..10_000).filter(|_| counter.admits(&packet)).count();
+    /// assert!((900..1100).contains(&dropped));
+    /// assert!(!counter.admits(&SeenPacket { rail: Some(0), ..packet }));
+    /// ```
+    #[must_use]
+    pub const fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// Counts the next packet; returns true if it is one of those that are meant.
     pub fn admits(&mut self, packet: &SeenPacket) -> bool {
-        let PacketSelector { kind, which, direction, queue_pair, rank } = self.selector;
+        let PacketSelector { kind, which, direction, queue_pair, rank, rail, window } =
+            self.selector;
         let is_of = |wanted: Option<u32>, found| wanted.is_none() || wanted == found;
         let counts = kind.includes(packet.facts.as_ref())
             && direction.is_none_or(|direction| direction == packet.direction)
             && is_of(queue_pair, packet.queue_pair)
-            && is_of(rank, packet.rank);
+            && is_of(rank, packet.rank)
+            && is_of(rail, packet.rail)
+            && window.includes(packet.time);
         if !counts {
             return false;
         }
         self.seen += 1;
-        which.includes(self.seen)
+        which.includes(self.seen, chance(self.seed, self.seen))
     }
 
     /// Returns how many packets were counted.
     pub const fn seen(&self) -> u64 {
         self.seen
     }
+}
+
+/// Draws a number below a million (SplitMix64).
+const fn chance(seed: u64, number: u64) -> u32 {
+    let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((mixed ^ (mixed >> 31)) % 1_000_000) as u32
 }
 
 #[cfg(test)]

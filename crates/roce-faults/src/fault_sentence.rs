@@ -1,15 +1,16 @@
-//! Sentences of either kind: about packets, or about verbs.
+//! Sentences of each kind: about packets, verbs or links.
 
 use crate::fault_rule::FaultRule;
+use crate::link_rule::LinkRule;
 use crate::sentence::{FaultRuleError, Result};
 use crate::verb_rule::VerbRule;
 
-/// A sentence about packets or about verbs.
+/// A sentence about packets, verbs or links.
 ///
 /// ```
 /// use roce_faults::FaultSentence;
 ///
-/// for text in ["drop request 3", "fail reg-mr from 5 with ENOMEM"] {
+/// for text in ["drop request 3", "fail reg-mr from 5 with ENOMEM", "rail 1 down from 2s to 5s"] {
 ///     assert_eq!(FaultSentence::parse(text)?.to_string(), text);
 /// }
 /// # Ok::<(), roce_faults::FaultRuleError<'_>>(())
@@ -20,6 +21,8 @@ pub enum FaultSentence {
     Packets(FaultRule),
     /// A fault of calls or completions.
     Verbs(VerbRule),
+    /// A fault of links.
+    Links(LinkRule),
 }
 
 impl FaultSentence {
@@ -33,10 +36,20 @@ impl FaultSentence {
             Some("drop" | "duplicate" | "delay" | "hold" | "damage" | "mark") => {
                 FaultRule::parse(text).map(Self::Packets)
             }
+            Some("rail") => LinkRule::parse(text).map(Self::Links),
             word => Err(FaultRuleError {
                 word: word.unwrap_or_default(),
-                expected: "drop, duplicate, delay, hold, damage, mark, fail or raise",
+                expected: "drop, duplicate, delay, hold, damage, mark, fail, raise or rail",
             }),
+        }
+    }
+
+    /// Returns the rail that the sentence names.
+    pub const fn rail(&self) -> Option<u32> {
+        match self {
+            Self::Packets(rule) => rule.packets.rail,
+            Self::Verbs(_) => None,
+            Self::Links(rule) => Some(rule.rail),
         }
     }
 
@@ -45,6 +58,7 @@ impl FaultSentence {
         match self {
             Self::Packets(rule) => rule.packets.rank,
             Self::Verbs(rule) => rule.at.rank,
+            Self::Links(rule) => rule.rank,
         }
     }
 }
@@ -54,6 +68,7 @@ impl core::fmt::Display for FaultSentence {
         match self {
             Self::Packets(rule) => rule.fmt(f),
             Self::Verbs(rule) => rule.fmt(f),
+            Self::Links(rule) => rule.fmt(f),
         }
     }
 }

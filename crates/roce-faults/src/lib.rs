@@ -1,7 +1,7 @@
 //! Scripted faults as sentences: which packet, call or completion meets which fault.
 //!
-//! A [`FaultRule`] is about packets, a [`VerbRule`] about calls of libibverbs and completions, and a
-//! [`FaultSentence`] is either. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
+//! A [`FaultRule`] is about packets, a [`VerbRule`] about calls of libibverbs and completions, a [`LinkRule`] about
+//! links, and a [`FaultSentence`] is one of them. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
 //! [`VerbCounter`] find what a rule means; what then happens is their caller's work: this crate has no I/O, and neither
 //! reading nor counting allocates.
 //!
@@ -11,7 +11,7 @@
 //! let sentence = FaultSentence::parse("drop every 3rd request of queue pair 2")?;
 //! let FaultSentence::Packets(FaultRule { action, packets }) = sentence else { panic!() };
 //! assert_eq!(action, FaultAction::Drop);
-//! assert!(packets.which.includes(6) && !packets.which.includes(7));
+//! assert!(packets.which.includes(6, 0) && !packets.which.includes(7, 0));
 //! # Ok::<(), roce_faults::FaultRuleError<'_>>(())
 //! ```
 //!
@@ -22,8 +22,10 @@
 
 mod fault_rule;
 mod fault_sentence;
+mod link_rule;
 mod sentence;
 mod verb_rule;
+mod window;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -34,7 +36,9 @@ pub use fault_rule::{
     SeenPacket, Sender,
 };
 pub use fault_sentence::FaultSentence;
+pub use link_rule::{LinkRule, Outage};
 pub use sentence::{FaultRuleError, Which};
 pub use verb_rule::{
     Errno, FaultEventKind, FaultStatus, VerbCounter, VerbFault, VerbMoment, VerbRule, VerbSelector,
 };
+pub use window::Window;

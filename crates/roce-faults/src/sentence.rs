@@ -4,9 +4,11 @@
 //! range = number ["to" number] | "from" number
 //! nth   = number ("st" | "nd" | "rd" | "th")
 //! owner = {"of" ("queue pair" number | "rank" number)}
+//! time  = number ("ns" | "us" | "ms" | "s")
 //! ```
 
 use core::fmt::{self, Display, Formatter};
+use core::time::Duration;
 
 /// A sentence that is no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,19 +37,24 @@ pub enum Which {
     Range(u64, u64),
     /// Every one whose number is divisible by this; 1 is every one.
     Every(u64),
+    /// So many of a million, chosen by chance: see [`RuleCounter::with_seed`](crate::RuleCounter::with_seed).
+    Share(u32),
 }
 
 impl Which {
-    /// Returns true if the one with this number, from 1, is meant.
+    /// Returns true if the one with this number, from 1, is meant. Of a share it is `chance`, below a million, that
+    /// decides.
     ///
     /// ```
     /// use roce_faults::Which;
-    /// assert!(Which::Every(3).includes(6) && !Which::Range(4, 5).includes(6));
+    /// assert!(Which::Every(3).includes(6, 0) && !Which::Range(4, 5).includes(6, 0));
+    /// assert!(Which::Share(10_000).includes(6, 9_999) && !Which::Share(10_000).includes(6, 10_000));
     /// ```
-    pub const fn includes(self, number: u64) -> bool {
+    pub const fn includes(self, number: u64, chance: u32) -> bool {
         match self {
             Self::Range(first, last) => first <= number && number <= last,
             Self::Every(step) => number.is_multiple_of(step),
+            Self::Share(millionths) => chance < millionths,
         }
     }
 
@@ -56,6 +63,7 @@ impl Which {
         match self {
             Self::Every(1) => f.write_str("every "),
             Self::Every(step) => write!(f, "every {step}{} ", ending(step)),
+            Self::Share(millionths) => write!(f, "{} of ", Percent(millionths)),
             Self::Range(..) => Ok(()),
         }
     }
@@ -64,11 +72,55 @@ impl Which {
     pub(crate) fn write_behind(self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Every(_) => Ok(()),
+            Self::Share(_) => f.write_str("s"),
             Self::Range(first, last) if first == last => write!(f, " {first}"),
             Self::Range(first, u64::MAX) => write!(f, " from {first}"),
             Self::Range(first, last) => write!(f, " {first} to {last}"),
         }
     }
+}
+
+/// A share of a million as a percentage.
+struct Percent(u32);
+
+impl Display for Percent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (whole, mut part) = (self.0 / 10_000, self.0 % 10_000);
+        let mut digits = 4;
+        while part > 0 && part.is_multiple_of(10) {
+            (part, digits) = (part / 10, digits - 1);
+        }
+        match part {
+            0 => write!(f, "{whole}%"),
+            part => write!(f, "{whole}.{part:0digits$}%"),
+        }
+    }
+}
+
+/// A time in the largest unit that shows all of it.
+pub(crate) struct Time(pub(crate) Duration);
+
+impl Display for Time {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let fits = |(_, unit): &&(&str, u64)| nanos.is_multiple_of(u128::from(*unit));
+        let (name, unit) = UNITS.iter().find(fits).copied().unwrap_or(("ns", 1));
+        write!(f, "{}{name}", nanos / u128::from(unit))
+    }
+}
+
+/// Longest time of a rule.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Units of time in nanoseconds, the longest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
+
+fn parse_time(word: &str) -> Option<Duration> {
+    let digits = word.find(|char: char| !char.is_ascii_digit()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let (_, nanos) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let total = number.parse::<u64>().ok()?.checked_mul(*nanos)?;
+    Some(Duration::from_nanos(total)).filter(|time| *time <= MAX_TIME)
 }
 
 /// The queue pair and the rank that a sentence names.
@@ -132,6 +184,37 @@ impl<'a> Words<'a> {
     /// Refuses further words.
     pub(crate) fn end(&mut self) -> Result<'a, ()> {
         self.need("", "the end, or \"of\"")
+    }
+
+    /// Returns true if a time follows, behind this word.
+    pub(crate) fn has_time_behind(&self, word: &str) -> bool {
+        let mut ahead = self.clone();
+        ahead.takes(word) && parse_time(ahead.peek()).is_some()
+    }
+
+    pub(crate) fn time(&mut self) -> Result<'a, Duration> {
+        let word = self.next();
+        let expected = "a time such as 10us, 5ms or 2s, at most a day";
+        parse_time(word).ok_or(FaultRuleError { word, expected })
+    }
+
+    /// Takes a percentage, if there is one, in millionths.
+    pub(crate) fn share(&mut self) -> Result<'a, Option<u32>> {
+        let word = self.peek();
+        let Some(number) = word.strip_suffix('%') else { return Ok(None) };
+        self.next();
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let digits =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let scale = [10_000, 1000, 100, 10, 1].get(part.len());
+        let share = digits(whole).then(|| whole.parse::<u32>().ok()).flatten().zip(scale);
+        let share = share.filter(|_| digits(part)).and_then(|(whole, scale)| {
+            let part = part.parse::<u32>().ok()?.checked_mul(*scale)?;
+            whole.checked_mul(10_000)?.checked_add(part)
+        });
+        let share = share.filter(|share| (1..=1_000_000).contains(share));
+        let expected = "a percentage from 0.0001% to 100%";
+        share.map(Some).ok_or(FaultRuleError { word, expected })
     }
 
     /// Takes a number such as 3rd, if there is one: 1 without.

@@ -91,7 +91,7 @@ impl VerbCounter {
             return false;
         }
         self.seen = self.seen.saturating_add(1);
-        which.includes(self.seen)
+        which.includes(self.seen, 0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Drops, duplicates, delays, reorders, corrupts and marks packets.
 
+mod clock;
 mod direction;
 mod log;
 mod report;
@@ -8,8 +9,9 @@ mod text;
 
 use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
-use roce_faults::{FaultRule, FaultSentence, VerbRule};
+use roce_faults::{FaultRule, FaultSentence, LinkRule, VerbRule};
 
+pub use self::clock::monotonic;
 use self::direction::FaultedDirection;
 pub use self::log::FaultLog;
 pub use self::report::FaultEvent;
@@ -54,6 +56,12 @@ pub struct FaultConfig {
     pub script: Vec<FaultRule>,
     /// Scripted faults of verbs, which the layer above the devices injects.
     pub verbs: Vec<VerbRule>,
+    /// Scripted faults of links: what this end sends while its link is down is lost. Whether the interface loses
+    /// its carrier is the work of the link's owner.
+    pub links: Vec<LinkRule>,
+    /// When the run began, on `CLOCK_MONOTONIC`: times of the script count from there. Default: when the script is
+    /// made.
+    pub began: Option<Duration>,
     /// Rank that sends, for the script.
     pub rank: Option<u32>,
     /// Rank that sends what is received, where there are two, for the script.
@@ -76,6 +84,8 @@ impl Default for FaultConfig {
             outbound: FaultRates::default(),
             script: Vec::new(),
             verbs: Vec::new(),
+            links: Vec::new(),
+            began: None,
             rank: None,
             peer_rank: None,
             log: None,
@@ -90,7 +100,8 @@ impl FaultConfig {
     /// Returns true if packets may meet faults.
     pub fn has_packet_faults(&self) -> bool {
         let none = FaultRates::default();
-        !self.script.is_empty() || self.inbound != none || self.outbound != none
+        let is_scripted = !self.script.is_empty() || !self.links.is_empty();
+        is_scripted || self.inbound != none || self.outbound != none
     }
 
     /// Adds a scripted fault.
@@ -98,6 +109,7 @@ impl FaultConfig {
         match sentence {
             FaultSentence::Packets(rule) => self.script.push(rule),
             FaultSentence::Verbs(rule) => self.verbs.push(rule),
+            FaultSentence::Links(rule) => self.links.push(rule),
         }
     }
 }
@@ -160,6 +172,14 @@ impl<D: FrameDevice> FaultInjector<D> {
     #[must_use]
     pub fn of_sent(self) -> Self {
         Self { faults_received: false, ..self }
+    }
+
+    /// As this device, on a rail: rules that name another one leave its packets alone.
+    #[must_use]
+    pub fn on_rail(mut self, rail: Option<u32>) -> Self {
+        self.inbound.set_rail(rail);
+        self.outbound.set_rail(rail);
+        self
     }
 
     /// As this device, with `clock` instead of the system's.

@@ -149,7 +149,14 @@ impl Impairment {
         let number = |facts: PacketFacts| *self.senders.entry(facts.sender).or_insert(next);
         let queue_pair = facts.map(number);
         let direction = FaultDirection::Sent;
-        let packet = SeenPacket { facts, direction, queue_pair, rank: None };
+        let packet = SeenPacket {
+            facts,
+            direction,
+            queue_pair,
+            rank: None,
+            rail: None,
+            time: Duration::ZERO,
+        };
         let mut found = None;
         for (fate, counter) in &mut self.rules {
             // Each counts every packet.

@@ -40,16 +40,29 @@ fn selectors() -> impl Strategy<Value = PacketSelector> {
             .prop_map(|(first, more)| { Which::Range(first, first.saturating_add(more)) }),
         (1..u64::MAX).prop_map(Which::Every),
         Just(Which::Every(1)),
+        (1..=1_000_000u32).prop_map(Which::Share),
     ];
     let directions = [FaultDirection::Sent, FaultDirection::Received];
     let direction = option::of(prop::sample::select(directions.to_vec()));
-    (kinds(), which, direction, option::of(1..u32::MAX), option::of(any::<u32>())).prop_map(
-        |(kind, which, direction, queue_pair, rank)| PacketSelector {
+    let windows = prop_oneof![
+        Just(Window::default()),
+        (0..40_000u64, 1..40_000u64).prop_map(|(from, length)| Window {
+            from: Duration::from_millis(from),
+            until: Duration::from_millis(from + length),
+        }),
+        (0..40_000u64)
+            .prop_map(|from| Window { from: Duration::from_micros(from), until: Duration::MAX }),
+    ];
+    let places = (option::of(any::<u32>()), option::of(any::<u32>()), windows);
+    (kinds(), which, direction, option::of(1..u32::MAX), places).prop_map(
+        |(kind, which, direction, queue_pair, (rank, rail, window))| PacketSelector {
             kind,
             which,
             direction,
             queue_pair,
             rank,
+            rail,
+            window,
         },
     )
 }
@@ -104,6 +117,12 @@ fn a_sentence_may_be_written_in_more_than_one_way() {
         ("drop packet 1 of rank 0 of queue pair 2", "drop packet 1 of queue pair 2 of rank 0"),
         ("drop SIDR-REQs 1 to 2", "drop sidr-req 1 to 2"),
         ("drop every 2nd DREQ", "drop every 2nd dreq"),
+        ("drop 1% on rail 0 from 2s to 4s", "drop 1% of packets on rail 0 from 2s to 4s"),
+        ("drop 0.5% of queue pair 2", "drop 0.5% of packets of queue pair 2"),
+        ("delay 00.010% of sent ack by 1ms", "delay 0.01% of sent acks by 1ms"),
+        ("drop requests on rail 1", "drop every request on rail 1"),
+        ("mark requests from 2s for 10ms", "mark every request from 2s to 2010ms"),
+        ("drop requests from 3 from 2s", "drop request from 3 from 2s"),
         ("  drop\tRC-RDMA-WRITE-Only 7 ", "drop rc-rdma-write-only 7"),
     ] {
         assert_eq!(FaultRule::parse(text).unwrap().to_string(), same);
@@ -136,6 +155,13 @@ fn a_refusal_names_the_wrong_word_and_what_may_stand_there() {
         ("drop every 0th ack", "0th", "a number from 1 with its ending"),
         ("drop every 99999999999999999999th ack", "99999999999999999999th", "a number from 1"),
         ("drop every north ack", "north", "packet"),
+        ("drop 0% of acks", "0%", "a percentage"),
+        ("drop 101%", "101%", "a percentage"),
+        ("drop 0.00001%", "0.00001%", "a percentage"),
+        ("drop +1%", "+1%", "a percentage"),
+        ("drop requests on lane 1", "lane", "rail"),
+        ("drop requests on rail one", "one", "the number of a rail"),
+        ("drop requests from 2s to 1s", "1s", "behind the first"),
     ] {
         let error = FaultRule::parse(text).unwrap_err();
         assert_eq!(error.word, word, "{text}");
@@ -195,7 +221,14 @@ fn a_counter_counts_what_its_selector_names_and_nothing_else() {
             let facts = PacketFacts::of(&frame(1, &plain(opcode, 17)));
             let direction = FaultDirection::Sent;
             let (queue_pair, rank) = (Some(queue_pair), Some(1));
-            counter.admits(&SeenPacket { facts, direction, queue_pair, rank })
+            counter.admits(&SeenPacket {
+                facts,
+                direction,
+                queue_pair,
+                rank,
+                rail: None,
+                time: Duration::ZERO,
+            })
         };
         packets.iter().map(admits).collect::<Vec<_>>()
     };
@@ -241,7 +274,14 @@ fn datagrams_of_connection_management_are_told_by_their_message() {
     let admitted = [&dreq, &sidr_req, &other_class, &dreq, &dreq].map(|payload| {
         let facts = Some(to(1, payload));
         let direction = FaultDirection::Sent;
-        counter.admits(&SeenPacket { facts, direction, queue_pair: None, rank: None })
+        counter.admits(&SeenPacket {
+            facts,
+            direction,
+            queue_pair: None,
+            rank: None,
+            rail: None,
+            time: Duration::ZERO,
+        })
     });
     assert_eq!(admitted, [false, false, false, true, false]);
 }

@@ -4,11 +4,13 @@
 //! rule      = "drop" packets | "duplicate" packets ["after" time] | "mark" packets
 //!           | "damage" ["bit" number "of"] packets | "delay" packets "by" time
 //!           | "hold" packets ("behind" number ["packets"] | "until" packets)
-//! packets   = [way] (kind range | "every" [nth] [way] kind) owner
-//! way       = "sent" | "received"; time = number ("ns" | "us" | "ms" | "s")
+//! packets   = [way] (kind range | kind | "every" [nth] [way] kind | percentage ["of" [way] kind]) owner place
+//! place     = ["on rail" number] ["from" time [("to" | "for") time]]
+//! way       = "sent" | "received"
 //! ```
 //!
-//! `range`, `nth` and `owner` are those of all [sentences](crate::sentence).
+//! A kind alone stands in front of a place. `range`, `nth`, `owner` and `time` are those of all
+//! [sentences](crate::sentence).
 
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
@@ -17,7 +19,8 @@ use roce_wire::KnownOpcode;
 use roce_wire::management::CmAttribute;
 
 use super::{FaultAction, FaultDirection, FaultRule, PacketKind, PacketSelector};
-use crate::sentence::{FaultRuleError, Owner, Result, Which, Words, is_name};
+use crate::sentence::{FaultRuleError, Owner, Result, Time, Which, Words, is_name};
+use crate::window::Window;
 
 impl FaultRule {
     /// Parses a sentence.
@@ -80,17 +83,38 @@ impl<'a> Words<'a> {
         Ok(FaultRule { action, packets })
     }
 
-    fn packets(&mut self) -> Result<'a, PacketSelector> {
+    pub(crate) fn packets(&mut self) -> Result<'a, PacketSelector> {
         let mut direction = self.direction();
         let (kind, which) = if self.takes("every") {
             let step = self.step()?;
             direction = direction.or_else(|| self.direction());
             (self.kind()?, Which::Every(step))
+        } else if let Some(share) = self.share()? {
+            let mut ahead = self.clone();
+            let has_kind = ahead.takes("of") && !matches!(ahead.peek(), "queue" | "rank");
+            if has_kind {
+                *self = ahead;
+                direction = direction.or_else(|| self.direction());
+            }
+            let kind = if has_kind { self.kind()? } else { PacketKind::Any };
+            (kind, Which::Share(share))
         } else {
-            (self.kind()?, self.range()?)
+            let kind = self.kind()?;
+            let is_all = self.peek() == "on" || self.has_time_behind("from");
+            (kind, if is_all { Which::Every(1) } else { self.range()? })
         };
         let Owner { queue_pair, rank } = self.owner()?;
-        Ok(PacketSelector { kind, which, direction, queue_pair, rank })
+        let rail = if self.takes("on") { Some(self.rail()?) } else { None };
+        let window = Window::take(self)?;
+        Ok(PacketSelector { kind, which, direction, queue_pair, rank, rail, window })
+    }
+
+    /// Takes the number of a rail.
+    pub(crate) fn rail(&mut self) -> Result<'a, u32> {
+        self.need("rail", "\"rail\" and its number")?;
+        let expected = "the number of a rail, from 0";
+        let refused = FaultRuleError { word: self.peek(), expected };
+        self.number(0).map_err(|_| refused)
     }
 
     fn direction(&mut self) -> Option<FaultDirection> {
@@ -106,7 +130,7 @@ impl<'a> Words<'a> {
         let kind = named
             .map(|(_, kind)| *kind)
             .or_else(|| management().map(PacketKind::Management))
-            .or_else(|| opcode(word).map(PacketKind::Opcode));
+            .or_else(|| opcode(word).or_else(|| opcode(singular)).map(PacketKind::Opcode));
         kind.ok_or(FaultRuleError {
             word,
             expected: "packet, request, response, ack, nak, rnr-nak, cnp, send, write, read, \
@@ -120,19 +144,6 @@ impl<'a> Words<'a> {
         let expected = "the number of a bit (from 0; the longest frame has 524424)";
         let refused = FaultRuleError { word: self.peek(), expected };
         self.number(0).ok().filter(|bit| *bit < MAX_FRAME_BITS).ok_or(refused)
-    }
-
-    fn time(&mut self) -> Result<'a, Duration> {
-        let word = self.next();
-        let refused =
-            FaultRuleError { word, expected: "a time such as 10us, 5ms or 2s, at most a day" };
-        let digits = word.find(|char: char| !char.is_ascii_digit()).unwrap_or(word.len());
-        let (number, unit) = word.split_at(digits);
-        let nanos = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, nanos)| *nanos);
-        let (number, nanos) = (number.parse::<u64>().ok(), nanos);
-        let total = number.zip(nanos).and_then(|(number, nanos)| number.checked_mul(nanos));
-        let time = total.map(Duration::from_nanos).filter(|time| *time <= MAX_TIME);
-        time.ok_or(refused)
     }
 }
 
@@ -171,12 +182,6 @@ const KINDS: [(&str, PacketKind); 12] = [
 /// Bits of the longest frame: an IP packet of 65 535 bytes behind an Ethernet header with a VLAN tag.
 const MAX_FRAME_BITS: u32 = (65_535 + 14 + 4) * 8;
 
-/// Longest time of a rule.
-const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
-
-/// Units of time in nanoseconds, the longest first.
-const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
-
 impl Display for FaultRule {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let packets = self.packets;
@@ -203,8 +208,12 @@ impl Display for PacketSelector {
         }
         write!(f, "{}", self.kind)?;
         self.which.write_behind(f)?;
-        let Self { queue_pair, rank, .. } = *self;
-        write!(f, "{}", Owner { queue_pair, rank })
+        let Self { queue_pair, rank, rail, window, .. } = *self;
+        write!(f, "{}", Owner { queue_pair, rank })?;
+        if let Some(rail) = rail {
+            write!(f, " on rail {rail}")?;
+        }
+        write!(f, "{window}")
     }
 }
 
@@ -217,16 +226,5 @@ impl Display for PacketKind {
         }
         let name = KINDS.iter().find(|(_, kind)| kind == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or_default())
-    }
-}
-
-struct Time(Duration);
-
-impl Display for Time {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let nanos = self.0.as_nanos();
-        let fits = |(_, unit): &&(&str, u64)| nanos.is_multiple_of(u128::from(*unit));
-        let (name, unit) = UNITS.iter().find(fits).copied().unwrap_or(("ns", 1));
-        write!(f, "{}{name}", nanos / u128::from(unit))
     }
 }

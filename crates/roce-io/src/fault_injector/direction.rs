@@ -35,6 +35,7 @@ enum Fault {
 /// the faults.
 pub(super) struct FaultedDirection {
     direction: Direction,
+    rail: Option<u32>,
     rates: FaultRates,
     script: FaultScript,
     max_delay: Duration,
@@ -73,6 +74,7 @@ impl FaultedDirection {
     pub(super) fn new(config: &FaultConfig, direction: Direction, script: FaultScript) -> Self {
         Self {
             direction,
+            rail: None,
             rates: match direction {
                 Direction::In => config.inbound,
                 Direction::Out => config.outbound,
@@ -90,12 +92,16 @@ impl FaultedDirection {
         }
     }
 
+    pub(super) fn set_rail(&mut self, rail: Option<u32>) {
+        self.rail = rail;
+    }
+
     /// Takes the next packet and applies its faults.
     pub(super) fn admit(&mut self, packet: &[u8], now: Instant) {
         self.now = Some(now);
         let script = self.script.clone();
         let mut state = script.lock();
-        let admitted = state.admit(packet, self.direction);
+        let admitted = state.admit(packet, self.direction, self.rail, now);
         let faults = match admitted.rules[..] {
             [] => self.draw(&mut state, &admitted),
             _ => self.scripted(&mut state, &admitted),

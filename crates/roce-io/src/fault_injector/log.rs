@@ -49,9 +49,19 @@ impl FaultLog {
         subject: impl FnOnce() -> String,
         obstacle: Option<String>,
     ) {
-        if number > MAX_EVENTS && !number.is_power_of_two() {
-            return;
+        if number <= MAX_EVENTS || number.is_power_of_two() {
+            self.write(rule, number, subject(), obstacle);
         }
+    }
+
+    /// Notes what was seen of a rule, as often as [`note`](Self::note) does; its event has number 0.
+    pub fn observe(&mut self, rule: usize, number: u64, subject: impl FnOnce() -> String) {
+        if number <= MAX_EVENTS || number.is_power_of_two() {
+            self.write(rule, 0, subject(), None);
+        }
+    }
+
+    fn write(&mut self, rule: usize, number: u64, subject: String, obstacle: Option<String>) {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let event = FaultEvent {
             rule,
@@ -59,7 +69,7 @@ impl FaultLog {
             time,
             process: std::process::id(),
             rank: self.rank,
-            subject: subject(),
+            subject,
             obstacle,
         };
         if let Some(file) = &mut self.file {

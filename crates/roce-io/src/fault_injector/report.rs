@@ -9,7 +9,7 @@ pub struct FaultEvent {
     /// [`FaultConfig::verbs`](super::FaultConfig::verbs), whose rules are counted behind those.
     pub rule: usize,
     /// Number of the event among those of the rule in its process, from 1; events with an
-    /// [obstacle](Self::obstacle) are counted apart.
+    /// [obstacle](Self::obstacle) are counted apart. What a process has only seen has 0.
     pub number: u64,
     /// Time since 1970.
     pub time: Duration,
@@ -33,7 +33,25 @@ impl fmt::Display for FaultEvent {
     }
 }
 
+/// Stands before a packet at which a link goes down that it is not on.
+const MEETS: &str = "meets ";
+
 impl FaultEvent {
+    /// Returns true if it is about a link, which went down or came back, or was seen to, and not about a packet.
+    pub fn is_of_link(&self) -> bool {
+        self.number == 0 || self.subject.starts_with("rail ")
+    }
+
+    /// Returns true if it is a packet that a link has lost, or at which another link goes down.
+    pub fn is_met(&self) -> bool {
+        !self.is_of_link() || self.subject.starts_with(MEETS)
+    }
+
+    /// Returns the subject of an event about a packet at which another link goes down.
+    pub(super) fn met(packet: &str) -> String {
+        format!("{MEETS}{packet}")
+    }
+
     /// Reads the line of a log; `None` if it is none.
     ///
     /// ```

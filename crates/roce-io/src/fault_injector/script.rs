@@ -3,15 +3,16 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rand::{SeedableRng, rngs::StdRng};
 use roce_faults::{
-    FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, RuleCounter, SeenPacket,
-    Sender,
+    FaultAction, FaultDirection, FaultRule, LinkRule, Outage, PacketFacts, PacketKind, RuleCounter,
+    SeenPacket, Sender,
 };
 
-use super::{FaultConfig, FaultEvent, FaultLog};
+use super::{FaultConfig, FaultEvent, FaultLog, clock};
 use crate::device::Direction;
 
 /// Most queue pairs of one direction that are told from one another; further ones have no number.
@@ -31,9 +32,15 @@ pub struct FaultScript {
 impl FaultScript {
     /// Begins before the first packet.
     pub fn new(config: &FaultConfig) -> Self {
-        let rules = config.script.iter().map(|rule| Rule::new(*rule)).collect();
+        let seeded = |(rule, place): (&FaultRule, u64)| {
+            // Rules with the same share choose other packets.
+            Rule::new(*rule, config.seed.wrapping_add(place << 48))
+        };
         let state = State {
-            rules,
+            rules: config.script.iter().zip(0..).map(seeded).collect(),
+            links: config.links.iter().map(|rule| Link::new(*rule)).collect(),
+            first_link: config.script.len() + config.verbs.len(),
+            began: clock::since(config.began),
             seed: config.seed,
             ranks: [config.peer_rank, config.rank],
             numbers: Default::default(),
@@ -49,6 +56,23 @@ impl FaultScript {
         self.lock().log.events().to_vec()
     }
 
+    /// Notes that this end sees the link of a rail lose its carrier, or get it back, in the events of each rule about
+    /// that link.
+    pub fn note_carrier(&self, rail: u32, is_up: bool) {
+        let mut state = self.lock();
+        let State { links, first_link, log, ranks: [_, rank], .. } = &mut *state;
+        for (place, link) in (*first_link..).zip(links) {
+            let LinkRule { rail: of, rank: whose, .. } = link.rule;
+            if of == rail && (whose.is_none() || whose == *rank) {
+                link.seen += 1;
+                let state = if is_up { "back" } else { "lost" };
+                log.observe(place, link.seen, || {
+                    format!("sees the carrier of rail {rail} {state}")
+                });
+            }
+        }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that panicked has counted a packet at worst.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,6 +82,10 @@ impl FaultScript {
 #[derive(Debug)]
 pub(super) struct State {
     rules: Vec<Rule>,
+    links: Vec<Link>,
+    /// Place of the first rule of links in the script of all kinds.
+    first_link: usize,
+    began: Instant,
     seed: u64,
     /// Ranks of the senders of received and of sent packets.
     ranks: [Option<u32>; 2],
@@ -80,13 +108,62 @@ struct Rule {
     hindered: u64,
 }
 
+/// A link that a rule is about.
+#[derive(Debug)]
+struct Link {
+    rule: LinkRule,
+    /// Of rules that begin with a packet.
+    counter: Option<RuleCounter>,
+    /// When that packet came by.
+    met: Option<Duration>,
+    /// Packets lost.
+    happened: u64,
+    /// Changes of the carrier that this end has seen.
+    seen: u64,
+}
+
+/// What becomes of a packet at a link.
+enum Fate {
+    Passes,
+    Lost,
+    /// Another link goes down at this packet.
+    Met,
+}
+
+impl Link {
+    fn new(rule: LinkRule) -> Self {
+        let counter = match rule.outage {
+            Outage::At { packets, .. } => Some(RuleCounter::new(packets)),
+            Outage::During(_) | Outage::Flap { .. } => None,
+        };
+        Self { rule, counter, met: None, happened: 0, seen: 0 }
+    }
+
+    /// Returns what becomes of a packet of this end, whose rank is `rank`.
+    fn fate(&mut self, packet: &SeenPacket, rank: Option<u32>) -> Fate {
+        let LinkRule { rail, rank: of, .. } = self.rule;
+        let is_down = self.rule.is_down(packet.time, self.met);
+        let is_met =
+            !is_down && self.counter.as_mut().is_some_and(|counter| counter.admits(packet));
+        if is_met {
+            self.met = Some(packet.time);
+        }
+        let is_this = Some(rail) == packet.rail && (of.is_none() || of == rank);
+        match (is_down || is_met, is_this) {
+            (true, true) => Fate::Lost,
+            (true, false) if is_met => Fate::Met,
+            _ => Fate::Passes,
+        }
+    }
+}
+
 impl Rule {
-    fn new(rule: FaultRule) -> Self {
+    fn new(rule: FaultRule, seed: u64) -> Self {
         let until = match rule.action {
-            FaultAction::HoldUntil(packets) => Some(RuleCounter::new(packets)),
+            FaultAction::HoldUntil(packets) => Some(RuleCounter::new(packets).with_seed(seed)),
             _ => None,
         };
-        let counter = RuleCounter::new(rule.packets);
+        let counter = RuleCounter::new(rule.packets).with_seed(seed);
         Self { rule, counter, until, released: 0, happened: 0, hindered: 0 }
     }
 }
@@ -110,7 +187,13 @@ pub(super) struct Admitted {
 
 impl State {
     /// Counts the next packet.
-    pub(super) fn admit(&mut self, packet: &[u8], direction: Direction) -> Admitted {
+    pub(super) fn admit(
+        &mut self,
+        packet: &[u8],
+        direction: Direction,
+        rail: Option<u32>,
+        now: Instant,
+    ) -> Admitted {
         let facts = PacketFacts::of(packet);
         let side = usize::from(direction == Direction::Out);
         let numbers = &mut self.numbers[side];
@@ -130,8 +213,22 @@ impl State {
             },
             queue_pair,
             rank: self.ranks[side],
+            rail,
+            time: now.saturating_duration_since(self.began),
         };
         let mut rules = Vec::new();
+        let [_, rank] = self.ranks;
+        // What is lost here meets nothing else.
+        for (place, link) in (self.first_link..).zip(&mut self.links) {
+            match link.fate(&seen, rank) {
+                Fate::Passes => {}
+                Fate::Lost => rules.push(place),
+                Fate::Met => {
+                    link.seen += 1;
+                    self.log.observe(place, link.seen, || FaultEvent::met(&describe(&seen)));
+                }
+            }
+        }
         for (place, rule) in self.rules.iter_mut().enumerate() {
             if rule.counter.admits(&seen) {
                 rules.push(place);
@@ -145,12 +242,12 @@ impl State {
     }
 
     pub(super) fn action(&self, rule: usize) -> FaultAction {
-        self.rules[rule].rule.action
+        self.rules.get(rule).map_or(FaultAction::Drop, |rule| rule.rule.action)
     }
 
     /// Returns how often the packet came by for which a rule holds others.
     pub(super) fn released(&self, rule: usize) -> u64 {
-        self.rules[rule].released
+        self.rules.get(rule).map_or(0, |rule| rule.released)
     }
 
     /// Returns the generator of packets.
@@ -169,8 +266,14 @@ impl State {
 
     /// Notes that a packet met a rule, or that an obstacle left it as it was.
     pub(super) fn note(&mut self, rule: usize, admitted: &Admitted, obstacle: Option<String>) {
-        let state = &mut self.rules[rule];
-        let count = if obstacle.is_some() { &mut state.hindered } else { &mut state.happened };
+        let count = match (self.rules.get_mut(rule), rule.checked_sub(self.first_link)) {
+            (Some(rule), _) if obstacle.is_some() => &mut rule.hindered,
+            (Some(rule), _) => &mut rule.happened,
+            (None, link) => match link.and_then(|link| self.links.get_mut(link)) {
+                Some(link) => &mut link.happened,
+                None => return,
+            },
+        };
         *count += 1;
         self.log.note(rule, *count, || describe(&admitted.seen), obstacle);
     }

@@ -508,3 +508,57 @@ proptest! {
         prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_rule_of_a_rail_or_a_time_leaves_other_packets_alone() {
+    let config = script(&["drop every packet on rail 1 from 2s to 4s"]);
+    for (rail, lost) in [(Some(1), true), (Some(0), false), (None, false)] {
+        let (faulty, mut plain, clock) = faulty(config.clone());
+        let mut faulty = faulty.on_rail(rail);
+        for number in 0..5 {
+            send(&mut faulty, [number]);
+            clock.advance(Duration::from_millis(1100));
+        }
+        // Packets 2 and 3 are sent 2.2 and 3.3 seconds after the begin.
+        let expected = if lost { vec![0, 1, 4] } else { vec![0, 1, 2, 3, 4] };
+        assert_eq!(numbers(&mut plain), expected, "rail {rail:?}");
+    }
+}
+
+#[test]
+fn a_link_that_is_down_loses_what_its_own_end_sends() {
+    let rules = ["rail 1 of rank 0 down from 2s to 4s", "rail 1 down at packet 2 for 1s"];
+    let links = |place: usize| vec![LinkRule::parse(rules[place]).unwrap()];
+    for (links, rank, rail, expected) in [
+        (links(0), 0, 1, vec![0, 1, 4]),
+        (links(0), 0, 0, vec![0, 1, 2, 3, 4]),
+        (links(0), 1, 1, vec![0, 1, 2, 3, 4]),
+        (links(1), 0, 1, vec![0, 2, 3, 4]),
+        (links(1), 1, 1, vec![0, 2, 3, 4]),
+        (links(1), 1, 0, vec![0, 1, 2, 3, 4]),
+    ] {
+        let shown = format!("{}, rank {rank}, rail {rail}", links[0]);
+        let config = FaultConfig { links, rank: Some(rank), ..FaultConfig::default() };
+        let (faulty, mut plain, clock) = faulty(config);
+        let mut faulty = faulty.on_rail(Some(rail));
+        for number in 0..5 {
+            send(&mut faulty, [number]);
+            clock.advance(Duration::from_millis(1100));
+        }
+        assert_eq!(numbers(&mut plain), expected, "{shown}");
+    }
+}
+
+#[test]
+fn a_packet_that_a_link_loses_is_told_by_the_number_of_its_rule() {
+    let links = vec![LinkRule::parse("rail 0 down at packet 1").unwrap()];
+    let config = FaultConfig { links, ..script(&["mark packet 9"]) };
+    let faults = FaultScript::new(&config);
+    let (here, mut there) = memory_pair(&MemoryConfig::default());
+    let mut device = FaultInjector::with_script(here, &config, faults.clone()).on_rail(Some(0));
+    send(&mut device, 0..3);
+    assert!(receive(&mut there).is_empty());
+    let events: Vec<_> = faults.events().iter().map(|event| (event.rule, event.number)).collect();
+    assert_eq!(events, [(1, 1), (1, 2), (1, 3)]);
+    assert!(device.counters().contains(&("fault_sent_dropped", 3)));
+}

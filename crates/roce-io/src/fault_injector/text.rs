@@ -15,7 +15,7 @@ pub enum FaultTextError {
     /// A part with `=` that is none.
     #[error(
         "{0:?} is no fault; use loss=P, duplicate=P, delay=P, reorder=P, corrupt=P, mark=P (P from 0 to \
-         1), max-delay=NANOSECONDS, seed=N, rank=N, direction=in, out or both, or sentences such as \
+         1), max-delay=NANOSECONDS, seed=N, rank=N, began=NANOSECONDS, direction=in, out or both, or sentences such as \
          \"drop request 3\" or \"fail post-send 3 with ENOMEM\", separated by commas"
     )]
     Part(String),
@@ -30,7 +30,7 @@ pub enum FaultTextError {
 }
 
 impl fmt::Display for FaultConfig {
-    /// Writes rates, seed, rank and script, such as `loss=0.01,duplicate=0,delay=0,reorder=0,corrupt=0,
+    /// Writes rates, seed, rank, begin and script, such as `loss=0.01,duplicate=0,delay=0,reorder=0,corrupt=0,
     /// mark=0,max-delay=5000000,seed=7,direction=both,drop request 3` (in one line). Rates of one
     /// direction are those of both, or else the other direction has none; limits of reordering, the
     /// peer's rank and the log are left out.
@@ -51,8 +51,12 @@ impl fmt::Display for FaultConfig {
         if let Some(rank) = self.rank {
             write!(f, ",rank={rank}")?;
         }
+        if let Some(began) = self.began {
+            write!(f, ",began={}", began.as_nanos())?;
+        }
         self.script.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
-        self.verbs.iter().try_for_each(|rule| write!(f, ",{rule}"))
+        self.verbs.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
+        self.links.iter().try_for_each(|rule| write!(f, ",{rule}"))
     }
 }
 
@@ -94,6 +98,10 @@ impl FromStr for FaultConfig {
                     config.max_delay = Duration::from_nanos(nanos);
                 }
                 "seed" => config.seed = value.parse().map_err(|_| refused())?,
+                "began" => {
+                    let nanos = value.parse().map_err(|_| refused())?;
+                    config.began = Some(Duration::from_nanos(nanos));
+                }
                 "rank" => config.rank = Some(value.parse().map_err(|_| refused())?),
                 "direction" => {
                     (inbound, outbound) = match value {
@@ -123,7 +131,7 @@ fn parse_sentence(text: &str) -> Result<FaultSentence, FaultTextError> {
 
 #[cfg(test)]
 mod tests {
-    use roce_faults::{FaultRule, VerbRule};
+    use roce_faults::{FaultRule, LinkRule, VerbRule};
 
     use super::*;
 
@@ -140,6 +148,8 @@ mod tests {
                 outbound,
                 script: script.clone(),
                 verbs: verbs.clone(),
+                links: vec![LinkRule::parse("rail 1 down from 2s for 3s").unwrap()],
+                began: Some(Duration::from_millis(77)),
                 rank: Some(1),
                 max_delay: Duration::from_millis(20),
                 ..FaultConfig::default()

@@ -90,7 +90,7 @@ fn span(by: Duration) -> Span {
 
 /// Returns the numbers of the frames that a rule names, if it names nothing else.
 fn numbers(rule: FaultRule) -> Option<Vec<u64>> {
-    let PacketSelector { kind, which, direction, queue_pair, rank } = rule.packets;
+    let PacketSelector { kind, which, direction, queue_pair, rank, .. } = rule.packets;
     let is_plain = kind == PacketKind::Any && (direction, queue_pair, rank) == (None, None, None);
     match which {
         Which::Range(first, last) if is_plain && last - first < MAX_LISTED => {
