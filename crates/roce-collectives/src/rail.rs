@@ -1,7 +1,8 @@
 //! The interfaces of a rank.
 
 use roce_verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, ProtectionDomain,
+    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, DeviceConfig,
+    ProtectionDomain,
 };
 
 use crate::config::GroupConfig;
@@ -17,13 +18,14 @@ pub(crate) struct Rail {
 }
 
 impl Rail {
-    /// Opens an interface, with room for so many completions.
+    /// Opens the interface of rail `number`, with room for so many completions.
     pub(crate) fn open(
-        interface: &str,
+        (number, interface): (u32, &str),
         config: &GroupConfig,
         completions: usize,
     ) -> Result<Self, Error> {
-        let device = Device::open(interface, config.device.clone())?;
+        let device_config = DeviceConfig { rail: Some(number), ..config.device.clone() };
+        let device = Device::open(interface, device_config)?;
         let pd = device.alloc_pd()?;
         let channel = device.create_completion_channel()?;
         let cq = device.create_cq(completions, Some(&channel))?;

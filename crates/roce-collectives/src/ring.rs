@@ -26,7 +26,8 @@ impl Ring {
         let completions = Lane::completions(geometry) as usize * per_rail;
         let rails: Vec<Rail> = interfaces(config)?
             .iter()
-            .map(|interface| Rail::open(interface, config, completions))
+            .zip(0..)
+            .map(|(interface, number)| Rail::open((number, interface), config, completions))
             .collect::<Result<_, _>>()?;
         let mut ring = Self { lanes: Vec::new(), rails, by_qpn: Vec::new() };
         for number in 0..geometry.lanes() {

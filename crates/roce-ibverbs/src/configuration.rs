@@ -49,6 +49,7 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         socket_giver: environment::var_os(environment::SOCKETS).map(PathBuf::from),
         faults,
         faults_of_process: true,
+        rail: plan.and_then(|plan| plan.rail_of(device.interface())),
         peers: environment::peers()?,
         capture_at_receiver: plan.is_some_and(|plan| plan.capture_at_receiver),
         counters_each_round: plan.is_some_and(|plan| plan.counters_each_round),

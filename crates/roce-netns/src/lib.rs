@@ -48,6 +48,6 @@ pub use host::{Host, run_in};
 pub use ipnet::IpNet;
 pub use link::Link;
 pub use listening::{has_abstract_socket, is_listening};
-pub use switch::Switch;
+pub use switch::{Switch, port_name};
 pub use user::{enter_user_namespace_if_needed, is_in_user_namespace};
 pub use virtual_network::VirtualNetwork;

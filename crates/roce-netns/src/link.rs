@@ -18,13 +18,14 @@ impl Default for Link {
     }
 }
 
-/// Connects two hosts by a veth pair and sets both interfaces up.
+/// Connects two hosts by a veth pair and sets both interfaces up. The near end gets this number, if there is one.
 pub(crate) fn add_veth_pair(
-    (near, near_name): (&Host, &str),
+    (near, near_name, number): (&Host, &str, Option<u32>),
     (far, far_name): (&Host, &str),
     link: Link,
 ) -> Result<(), NetnsError> {
-    let laid = near.run(|| netlink::add_veth(near_name, far_name, far.namespace(), link.mtu));
+    let near_end = (near_name, number);
+    let laid = near.run(|| netlink::add_veth(near_end, far_name, far.namespace(), link.mtu));
     laid.map_err(|source| NetnsError::Refused {
         doing: format!("connect {near_name} in {near} to {far_name} in {far}"),
         source,

@@ -18,14 +18,21 @@ use rtnetlink::{
 };
 
 /// Creates a veth pair between this namespace (`near`) and another one. The far end is still down:
-/// the kernel sets no end up before both exist.
-pub(crate) fn add_veth(near: &str, far: &str, far_namespace: &File, mtu: u32) -> io::Result<()> {
+/// the kernel sets no end up before both exist. The near end gets a number that is not yet one of this namespace, or
+/// the next free one.
+pub(crate) fn add_veth(
+    (near, number): (&str, Option<u32>),
+    far: &str,
+    far_namespace: &File,
+    mtu: u32,
+) -> io::Result<()> {
     let there = far_namespace.as_raw_fd();
     let peer = LinkUnspec::new_with_name(far).setns_by_fd(there).mtu(mtu).build();
     let link = LinkMessageBuilder::<LinkVeth>::new(near, far)
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
         .mtu(mtu)
         .up()
+        .index(number.unwrap_or(0))
         .build();
     ask(async |handle| handle.link().add(link).execute().await)
 }

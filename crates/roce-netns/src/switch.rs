@@ -41,8 +41,10 @@ impl Switch {
     /// # Errors
     /// [`NetnsError::Refused`] if the host has an interface of that name already.
     pub fn connect(&self, host: &Host, ifname: &str) -> Result<(), NetnsError> {
-        let port = format!("port{}", self.ports.fetch_add(1, Ordering::Relaxed));
-        link::add_veth_pair((&self.host, &port), (host, ifname), self.link)?;
+        let number = self.ports.fetch_add(1, Ordering::Relaxed);
+        let port = port_name(number);
+        let near = (&self.host, port.as_str(), Some(port_index(number)));
+        link::add_veth_pair(near, (host, ifname), self.link)?;
         self.plug_in(&port)
     }
 
@@ -66,6 +68,19 @@ impl Switch {
             source,
         })
     }
+}
+
+/// Returns the name of a switch's port, counted from 0 in the order in which hosts are connected. Setting it
+/// [down](Host::set_down) in the switch's [host](Switch::host) takes the carrier of the interface at its other end,
+/// which keeps its addresses.
+pub fn port_name(number: u32) -> String {
+    format!("port{number}")
+}
+
+/// Returns the interface number of a port. The kernel reports the carrier of a veth at once only if the numbers of its
+/// two ends differ, and else within a second; those of hosts are small.
+pub(crate) fn port_index(number: u32) -> u32 {
+    1000 + number
 }
 
 /// Excludes the bridge from iptables. If `br_netfilter` is loaded, as by container engines, the

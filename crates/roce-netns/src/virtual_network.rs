@@ -1,6 +1,7 @@
 //! Creation and cabling of hosts.
 
 use crate::link::{add_tap, add_veth_pair};
+use crate::switch::{port_index, port_name};
 use crate::{Host, Link, NetnsError, Switch};
 
 /// Creates hosts and connects them.
@@ -45,7 +46,21 @@ impl VirtualNetwork {
         (far, far_name): (&Host, &str),
         link: Link,
     ) -> Result<(), NetnsError> {
-        add_veth_pair((near, near_name), (far, far_name), link)
+        add_veth_pair((near, near_name, None), (far, far_name), link)
+    }
+
+    /// Connects a host by an interface to a numbered port of another one, such as that of a switch, and sets both
+    /// up. Of the port's name see [`port_name`].
+    ///
+    /// # Errors
+    /// As [`veth`](Self::veth).
+    pub fn port(
+        &self,
+        (near, number): (&Host, u32),
+        far: (&Host, &str),
+        link: Link,
+    ) -> Result<(), NetnsError> {
+        add_veth_pair((near, &port_name(number), Some(port_index(number))), far, link)
     }
 
     /// Creates a switch without ports.

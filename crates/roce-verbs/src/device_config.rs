@@ -40,6 +40,8 @@ pub struct DeviceConfig {
     /// Whether the scripted faults go on where they are when this process opens a device again, and
     /// count the packets of all its devices together. Default: each opened device begins anew.
     pub faults_of_process: bool,
+    /// Rail of the interface, from 0, for faults that name one. Default: none.
+    pub rail: Option<u32>,
     /// Peers that inject the same faults and record in the same capture. Default: none.
     pub peers: PeersInRun,
     /// Whether of the packets between such peers the receiver records those that are not lost on purpose:
@@ -129,6 +131,7 @@ impl Default for DeviceConfig {
             socket_giver: None,
             faults: None,
             faults_of_process: false,
+            rail: None,
             peers: PeersInRun::None,
             capture_at_receiver: false,
             spin: Duration::from_micros(200),

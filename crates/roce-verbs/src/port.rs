@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use roce_engine::{Consumer, GidTable};
-use roce_io::InterfaceInfo;
+use roce_io::{FaultScript, InterfaceInfo};
 use roce_transport::{AsyncEvent, MAX_POSTED_LEN};
 use roce_wire::{MacAddr, PathMtu};
 
@@ -53,6 +53,8 @@ pub(crate) struct Port {
     name: String,
     index: u32,
     current: Mutex<Snapshot>,
+    /// The faults of links that are told of the carrier, and the rail.
+    faults: Option<(FaultScript, u32)>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,11 +104,12 @@ impl Snapshot {
 }
 
 impl Port {
-    pub(crate) fn of(interface: &InterfaceInfo) -> Self {
+    pub(crate) fn of(interface: &InterfaceInfo, faults: Option<(FaultScript, u32)>) -> Self {
         Self {
             name: interface.name.clone(),
             index: interface.index,
             current: Mutex::new(Snapshot::of(interface)),
+            faults,
         }
     }
 
@@ -158,6 +161,9 @@ impl Port {
             }
             (before, now.clone())
         });
+        if let Some((faults, rail)) = self.faults.as_ref().filter(|_| before.state != next.state) {
+            faults.note_carrier(*rail, next.state == PortState::Active);
+        }
         if next.mtu < before.mtu {
             let (interface, before, now) = (&self.name, before.mtu, next.mtu);
             tracing::warn!(

@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 ///
 /// let folder = std::env::temp_dir().join(format!("plan-{}", std::process::id()));
 /// std::fs::create_dir_all(&folder)?;
-/// let plan = RunPlan { counters_each_round: true, ..RunPlan::in_folder(&folder) };
+/// let rails = vec!["eth0".to_owned(), "eth1".to_owned()];
+/// let plan = RunPlan { counters_each_round: true, rails, ..RunPlan::in_folder(&folder) };
 /// plan.write()?;
 /// assert_eq!(RunPlan::read(&folder)?, plan);
+/// assert_eq!(plan.rail_of("eth1"), Some(1));
 /// # std::fs::remove_dir_all(folder)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -31,6 +33,9 @@ pub struct RunPlan {
     /// File that exists, to which events of scripted faults are appended: the value of
     /// [`FaultConfig::log`](crate::FaultConfig::log).
     pub fault_log: Option<PathBuf>,
+    /// Interfaces of the rails, in their order: the place of a device's is the value of
+    /// [`DeviceConfig::rail`](crate::DeviceConfig::rail).
+    pub rails: Vec<String>,
     /// [`DeviceConfig::capture_at_receiver`](crate::DeviceConfig::capture_at_receiver).
     pub capture_at_receiver: bool,
     /// [`DeviceConfig::counters_each_round`](crate::DeviceConfig::counters_each_round).
@@ -40,6 +45,7 @@ pub struct RunPlan {
 /// Name of the plan in the folder: lines of a name, an equals sign and a value.
 const FILE: &str = "plan";
 const FAULT_LOG: &[u8] = b"fault-log=";
+const RAIL: &[u8] = b"rail=";
 const CAPTURE_AT_RECEIVER: &[u8] = b"capture-at-receiver=1";
 const COUNTERS_EACH_ROUND: &[u8] = b"counters-each-round=1";
 
@@ -62,6 +68,9 @@ impl RunPlan {
             }
             text.extend([FAULT_LOG, log, b"\n"].concat());
         }
+        for rail in &self.rails {
+            text.extend([RAIL, rail.as_bytes(), b"\n"].concat());
+        }
         for (is_on, line) in [
             (self.capture_at_receiver, CAPTURE_AT_RECEIVER),
             (self.counters_each_round, COUNTERS_EACH_ROUND),
@@ -83,10 +92,19 @@ impl RunPlan {
             if let Some(path) = line.strip_prefix(FAULT_LOG) {
                 plan.fault_log = Some(OsStr::from_bytes(path).into());
             }
+            if let Some(interface) = line.strip_prefix(RAIL) {
+                plan.rails.push(String::from_utf8_lossy(interface).into_owned());
+            }
             plan.capture_at_receiver |= line == CAPTURE_AT_RECEIVER;
             plan.counters_each_round |= line == COUNTERS_EACH_ROUND;
         }
         Ok(plan)
+    }
+
+    /// Returns the rail of an interface.
+    pub fn rail_of(&self, interface: &str) -> Option<u32> {
+        let place = self.rails.iter().position(|rail| rail == interface)?;
+        u32::try_from(place).ok()
     }
 
     /// Returns the folder in which processes publish the counters of their devices.

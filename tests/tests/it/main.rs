@@ -20,6 +20,7 @@ mod descriptors;
 mod documented_tools;
 mod errors;
 mod events;
+mod failing_links;
 mod forged_packets;
 mod fork;
 mod full_queue;

@@ -121,6 +121,7 @@ fn run_rank(
     assignment: &RankAssignment,
 ) -> Result {
     options.net.faults.check_ranks(Some(assignment.size))?;
+    options.net.faults.check_rails(faults::Rails::OfCommand(options.net.rails.into()))?;
     let info = Info::new(nccl_env, assignment.rank)?;
     if assignment.rank == 0 {
         info.version();

@@ -127,11 +127,15 @@ impl Faults {
     }
 
     /// Returns the scripted faults in the order of their numbers: those of packets before those of
-    /// verbs, and of each kind those of the file first.
+    /// verbs and those before links, and of each kind those of the file first.
     pub(crate) fn script(&self) -> Vec<FaultSentence> {
         let of_file = self.faults.iter().flat_map(|file| &file.0);
         let mut script: Vec<_> = of_file.chain(&self.fault).copied().collect();
-        script.sort_by_key(|sentence| matches!(sentence, FaultSentence::Verbs(_)));
+        script.sort_by_key(|sentence| match sentence {
+            FaultSentence::Packets(_) => 0,
+            FaultSentence::Verbs(_) => 1,
+            FaultSentence::Links(_) => 2,
+        });
         script
     }
 
@@ -174,6 +178,31 @@ impl Faults {
         wrong.map_or(Ok(()), |rule| Err(CliError::new(told(rule))))
     }
 
+    /// Refuses rules that name a rail that the command has not, or a link that it cannot set down.
+    pub(crate) fn check_rails(&self, rails: Rails) -> Result {
+        let count = match rails {
+            Rails::OfRun(count) | Rails::OfCommand(count) => count.try_into().unwrap_or(0),
+            Rails::Devices(count) => count,
+        };
+        for rule in self.script() {
+            let refused = |why: &str| Err(CliError::new(format!("{:?}: {why}", rule.to_string())));
+            if matches!(rule, FaultSentence::Links(_)) && !matches!(rails, Rails::OfRun(_)) {
+                return refused(
+                    "links go down between private hosts alone: use roce run --local N",
+                );
+            }
+            let is_beyond =
+                |rail: u32| usize::try_from(rail).is_ok_and(|rail| rail >= count.max(1));
+            if rule.rail().is_some_and(is_beyond) {
+                return match count {
+                    0 | 1 => refused("the only rail is 0; --rails K makes several"),
+                    _ => refused(&format!("the rails are 0 to {}", count - 1)),
+                };
+            }
+        }
+        Ok(())
+    }
+
     fn rates(&self) -> FaultRates {
         FaultRates {
             drop: self.loss,
@@ -184,6 +213,17 @@ impl Faults {
             mark: self.mark,
         }
     }
+}
+
+/// The rails of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rails {
+    /// `roce run` with private hosts, whose links it can set down.
+    OfRun(u32),
+    /// Another command with private hosts.
+    OfCommand(u32),
+    /// So many devices of this host, in their order.
+    Devices(usize),
 }
 
 /// Writes a number of times.

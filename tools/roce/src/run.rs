@@ -13,6 +13,7 @@ mod front;
 mod here;
 mod keeper;
 pub(crate) mod library;
+mod links;
 mod mounts;
 mod options;
 mod orphans;
@@ -33,6 +34,7 @@ mod survivors;
 mod timeout;
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::parent_death;
@@ -61,7 +63,7 @@ pub(crate) fn run_stage(options: &StageOptions) -> Result {
     let outcome = match *stage {
         Stage::Keeper { starter } => keep(folder, starter),
         Stage::Supervisor { starter } => ranks::run(folder, starter),
-        Stage::Rank { number } => run_rank(folder, number),
+        Stage::Rank { number, began } => run_rank(folder, number, Duration::from_nanos(began)),
         Stage::Program { parent } => {
             plan::read(folder).and_then(|launch: Launch| launch.become_program(folder, parent))
         }
@@ -79,7 +81,7 @@ fn keep(folder: &Path, starter: u32) -> Result {
 }
 
 /// Runs a rank of the run of a folder.
-fn run_rank(folder: &Path, number: u32) -> Result {
+fn run_rank(folder: &Path, number: u32, began: Duration) -> Result {
     parent_death::die_with_parent()?;
     let options: Options = plan::read(folder)?;
     let size = options.local.unwrap_or(1);
@@ -87,5 +89,6 @@ fn run_rank(folder: &Path, number: u32) -> Result {
         true => placeholder::filled(&options.command, number, size),
         false => placeholder::line_of(&options.command, number, size),
     };
-    here::run(&options, Place::PrivateHost { rank: number, folder: folder.to_owned() }, line)
+    let folder = folder.to_owned();
+    here::run(&options, Place::PrivateHost { rank: number, folder, began }, line)
 }

@@ -13,10 +13,10 @@ use crate::backend::{self, BackendOption};
 use crate::capture_pipe;
 use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
-use crate::faults::{Faults, Report};
+use crate::faults::{Faults, Rails, Report};
 use crate::link::{self, LinkWatch};
 use crate::parse_number;
-use crate::rails::MAX_RAILS;
+use crate::rails::{self, MAX_RAILS};
 use crate::switch::SwitchOptions;
 use crate::termination::Termination;
 
@@ -118,11 +118,13 @@ impl Traffic {
             (None, None) => first_usable()?,
         };
         self.faults.check_ranks(self.role.map(|_| 2))?;
+        self.faults.check_rails(Rails::OfCommand(self.rails))?;
         let placement = self.placement()?;
         placement.apply()?;
         let config = DeviceConfig {
             thread: placement,
             backend: self.backend.choice()?,
+            rail: Some(rails::rail_of(&name).unwrap_or(0)),
             ..self.device_config()
         };
         let capture = config.capture.as_deref();

@@ -59,7 +59,7 @@ pub(super) fn open_driver(
         ..config.clone()
     };
     let opener = opener_of_further(found.index, of_further, &observer);
-    let port = Port::of(&found);
+    let port = Port::of(&found, script.clone().zip(config.rail));
     let device = DeviceState {
         config,
         capture,

@@ -33,7 +33,8 @@ impl Wrapping<'_> {
         }
         let config = MemoryConfig { mtu: u16::MAX.into(), ..MemoryConfig::default() };
         let name = format!("{interface} loopback");
-        Some(self.wrap(Box::new(LoopDevice::new(&config)), &name, true))
+        // What stays in the device is on no rail.
+        Some(self.wrap_on(None, Box::new(LoopDevice::new(&config)), &name, true))
     }
 
     /// Wraps a device. The capture is inside the faults, which tell it what they do: it shows each
@@ -41,6 +42,16 @@ impl Wrapping<'_> {
     /// the same to what is received.
     pub(super) fn wrap(
         &self,
+        device: Box<dyn FrameDevice>,
+        name: &str,
+        of_sent: bool,
+    ) -> Box<dyn FrameDevice> {
+        self.wrap_on(self.config.rail, device, name, of_sent)
+    }
+
+    fn wrap_on(
+        &self,
+        rail: Option<u32>,
         mut device: Box<dyn FrameDevice>,
         name: &str,
         of_sent: bool,
@@ -55,7 +66,7 @@ impl Wrapping<'_> {
             });
         }
         if let Some((faults, script)) = self.config.faults.as_ref().zip(self.script.as_ref()) {
-            let injector = FaultInjector::with_script(device, faults, script.clone());
+            let injector = FaultInjector::with_script(device, faults, script.clone()).on_rail(rail);
             device = Box::new(if of_sent { injector.of_sent() } else { injector });
         }
         device

@@ -150,7 +150,7 @@ impl Sleeping {
         };
         let opener = Box::new(|shard| Ok(engine(shard)));
         let driver =
-            Driver::without_threads(first, Port::of(&loopback()), device, 2, opener).unwrap();
+            Driver::without_threads(first, Port::of(&loopback(), None), device, 2, opener).unwrap();
         let this = Self(Device::context_of(Arc::new(driver)).unwrap());
         // The monitor thread asks the kernel about the interface before its first answer.
         this.driver().resolve(Self::path()).unwrap();

@@ -49,13 +49,20 @@ impl Report {
     /// Names the rules that never happened, if the command is to fail because of them.
     pub(crate) fn finish(&self, judged: impl Fn(&FaultSentence) -> bool) -> Result {
         eprint!("{self}");
-        let never = |(_, of): &&(_, Vec<_>)| of.iter().all(is_hindered);
+        let never = |(rule, of): &&(FaultSentence, Vec<FaultEvent>)| match rule {
+            FaultSentence::Links(_) => {
+                !of.iter().any(|event| event.is_of_link() && event.number > 0)
+            }
+            FaultSentence::Packets(_) | FaultSentence::Verbs(_) => of.iter().all(is_hindered),
+        };
         let missed: Vec<_> =
             self.rules.iter().filter(never).filter(|(rule, _)| judged(rule)).collect();
         let is_of_packets = |(rule, _): &&&(_, _)| matches!(rule, FaultSentence::Packets(_));
         let of_packets = missed.iter().filter(is_of_packets).count();
+        let of_links = missed.iter().filter(|(rule, _)| is_of_links(rule)).count();
         let reason = match (missed.len(), missed.iter().any(|(_, of)| !of.is_empty())) {
             (0, _) => return Ok(()),
+            (count, _) if of_links == count => "the run ended before",
             (1, false) if of_packets == 0 => "no call or completion was the one it names",
             (1, false) => "no packet was the one it names",
             (1, true) => "the packet that it names could not be changed",
@@ -75,8 +82,12 @@ fn is_hindered(event: &FaultEvent) -> bool {
     event.obstacle.is_some()
 }
 
-/// Returns how often a rule happened, in words, or how often it was hindered.
-fn counted(events: &[FaultEvent], hindered: bool) -> Option<String> {
+fn is_of_links(rule: &FaultSentence) -> bool {
+    matches!(rule, FaultSentence::Links(_))
+}
+
+/// Returns how often a rule happened, or how often it was hindered, and whether it may have been more often.
+fn counted(events: &[&FaultEvent], hindered: bool) -> Option<(u64, &'static str)> {
     // Of many events only some are written, with their number in their process.
     let mut counts = BTreeMap::new();
     let mut written = 0;
@@ -88,33 +99,67 @@ fn counted(events: &[FaultEvent], hindered: bool) -> Option<String> {
     // A program that another one has replaced (execve) has counted anew in the same process.
     let count = counts.values().sum::<u64>().max(written);
     let least = if count > written { "at least " } else { "" };
-    (count > 0).then(|| format!("{least}{}", times(count)))
+    (count > 0).then_some((count, least))
 }
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (place, (rule, events)) in self.rules.iter().enumerate() {
             write!(f, "roce: fault {}, {rule}: ", place + 1)?;
-            match counted(events, false) {
-                Some(count) => write!(f, "happened {count}")?,
+            let (of_link, others): (Vec<_>, Vec<_>) =
+                events.iter().partition(|event| event.is_of_link());
+            let happened = match is_of_links(rule) {
+                true => {
+                    let outages = of_link.iter().map(|event| event.number).filter(|it| *it > 0);
+                    outages.max().map(|count| (count, ""))
+                }
+                false => counted(&others, false),
+            };
+            match happened {
+                Some((count, least)) => write!(f, "happened {least}{}", times(count))?,
                 None => write!(f, "never happened")?,
             }
-            match counted(events, true) {
-                Some(count) => writeln!(f, ", could not change its packet {count}")?,
+            if is_of_links(rule)
+                && let Some((count, least)) = counted(&others, false)
+            {
+                let packets = if count == 1 { "packet" } else { "packets" };
+                write!(f, ", its ends lost {least}{count} {packets}")?;
+            }
+            match counted(&others, true) {
+                Some((count, least)) => {
+                    writeln!(f, ", could not change its packet {least}{}", times(count))?;
+                }
                 None => writeln!(f)?,
             }
-            for event in events.iter().take(MAX_SHOWN) {
-                let FaultEvent { time, process, rank, subject, obstacle, .. } = event;
-                let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-                write!(f, "roce:   {} {rank}process {process}: {subject}", TimeOfDay(*time))?;
-                obstacle.iter().try_for_each(|obstacle| write!(f, ", {obstacle}"))?;
-                writeln!(f)?;
+            let mut shown: Vec<_> =
+                of_link.iter().take(MAX_SHOWN).chain(others.iter().take(MAX_SHOWN)).collect();
+            shown.sort_by_key(|event| event.time);
+            for event in &shown {
+                writeln!(f, "roce:   {}", Line(event))?;
             }
-            if events.len() > MAX_SHOWN {
+            if events.len() > shown.len() {
                 writeln!(f, "roce:   and later ones")?;
             }
         }
         Ok(())
+    }
+}
+
+/// A line about an event.
+struct Line<'a>(&'a FaultEvent);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let FaultEvent { time, process, rank, subject, obstacle, .. } = self.0;
+        write!(f, "{} ", TimeOfDay(*time))?;
+        if let Some(rank) = rank {
+            write!(f, "rank {rank}, ")?;
+        }
+        if rank.is_some() {
+            write!(f, "process {process}: ")?;
+        }
+        f.write_str(subject)?;
+        obstacle.iter().try_for_each(|obstacle| write!(f, ", {obstacle}"))
     }
 }
 

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
 use roce_verbs::{
-    Backend, DeviceConfig, DeviceNames, NamedDevice, PeersInRun, RunPlan, environment,
+    Backend, DeviceConfig, DeviceNames, FaultConfig, NamedDevice, PeersInRun, RunPlan, environment,
 };
 use roce_view::Tree;
 
@@ -30,6 +30,7 @@ use super::survivors::{self, Waited};
 use super::{counters, devices, failure, fault_log, plan, privileges, socket_giver};
 use crate::backend::has_packet_sockets;
 use crate::error::{CliError, Result};
+use crate::faults::Rails;
 use crate::rails;
 use crate::ranks::pid_of;
 
@@ -38,20 +39,20 @@ pub(super) enum Place {
     /// On this host. This process is the keeper, with its end of the socket and the standard input of the program.
     Host { front: Front, input: OwnedFd, folder: RunFolder },
     /// In a private host, as a rank of the run of a folder.
-    PrivateHost { rank: u32, folder: PathBuf },
+    PrivateHost { rank: u32, folder: PathBuf, began: Duration },
 }
 
 /// Runs a line.
 pub(super) fn run(options: &Options, place: Place, line: Vec<OsString>) -> Result {
     let begin = Instant::now();
-    let (rank, keeper, folder) = match place {
+    let (rank, keeper, folder, began) = match place {
         Place::Host { front, input, folder } => {
             let path = folder.path().to_owned();
-            (None, Some((front, input, folder)), path)
+            (None, Some((front, input, folder)), path, roce_io::monotonic())
         }
-        Place::PrivateHost { rank, folder } => (Some(rank), None, folder),
+        Place::PrivateHost { rank, folder, began } => (Some(rank), None, folder, began),
     };
-    let job = Job::find(options, rank, folder, &line)?;
+    let job = Job::find(options, rank, folder, began, &line)?;
     let scratch = job.lay_out()?;
     let mut process = job.command(&scratch)?;
     // Before any thread exists, since each takes over what is blocked.
@@ -104,6 +105,8 @@ struct Job<'a> {
     rank: Option<u32>,
     /// The folder of the run.
     folder: PathBuf,
+    /// When the run began: see [`roce_io::monotonic`].
+    began: Duration,
     line: &'a [OsString],
     program: Program,
     libraries: Libraries,
@@ -117,6 +120,7 @@ impl<'a> Job<'a> {
         options: &'a Options,
         rank: Option<u32>,
         folder: PathBuf,
+        began: Duration,
         line: &'a [OsString],
     ) -> Result<Self> {
         let name = line.first().ok_or_else(|| CliError::new("name a program"))?;
@@ -128,9 +132,13 @@ impl<'a> Job<'a> {
         };
         let backend = privileges::choose(options.backend.choice()?)?;
         options.faults.check_ranks(options.local)?;
+        options.faults.check_rails(match rank {
+            Some(_) => Rails::OfRun(options.rails),
+            None => Rails::Devices(devices.len()),
+        })?;
         environment::shards().map_err(CliError::new)?;
         environment::connection_timing().map_err(CliError::new)?;
-        Ok(Self { options, rank, folder, line, program, libraries, devices, backend })
+        Ok(Self { options, rank, folder, began, line, program, libraries, devices, backend })
     }
 
     /// Writes the files that the program and the library find.
@@ -148,6 +156,10 @@ impl<'a> Job<'a> {
             told.fault_log = Some(fault_log::path(&self.folder));
         }
         told.capture_at_receiver |= self.captures_at_receiver();
+        told.rails = match self.rank {
+            Some(_) => (0..options.rails).map(rails::interface).collect(),
+            None => self.devices.iter().map(|device| device.info.interface.name.clone()).collect(),
+        };
         told.counters_each_round |=
             options.counters || options.pcap.is_some() || options.faults.any();
         told.write()?;
@@ -270,6 +282,7 @@ impl<'a> Job<'a> {
     fn fault_text(&self) -> Option<String> {
         let faults = &self.options.faults;
         let config = self.rank.map_or_else(|| faults.config(), |rank| faults.of_rank(rank));
+        let config = FaultConfig { began: Some(self.began), ..config };
         faults.any().then(|| config.to_string())
     }
 

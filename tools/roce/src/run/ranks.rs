@@ -12,12 +12,15 @@ use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roce_io::monotonic;
 use roce_netns::Host;
+use roce_verbs::FaultSentence;
 
 use super::capture::{self, Capture, Patience};
 use super::child;
 use super::exit_code::{FAILED, TIMED_OUT};
 use super::failure::{Failure, Others};
+use super::links::LinkFaults;
 use super::options::Options;
 use super::prefix::Prefix;
 use super::run_folder::RunFolder;
@@ -28,7 +31,6 @@ use super::{descendants, fault_log, placeholder, plan, supervisor};
 use crate::error::{CliError, Result};
 use crate::local::{Pair, ring};
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
-use crate::switch::SwitchOptions;
 use crate::switch::interconnect::Interconnect;
 use crate::traffic::LOCAL_INTERFACE;
 
@@ -43,8 +45,7 @@ pub(crate) fn run(folder: &Path, starter: u32) -> Result {
     let size = options.local.unwrap_or(1);
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
-    let Hosts { hosts, interconnect } =
-        Hosts::new(size, options.rails, options.link_mtu, &options.switch)?;
+    let Hosts { hosts, interconnect } = Hosts::new(&options, size)?;
     let timeout = options.timeout.as_ref().map(|timeout| (begin + timeout.duration, timeout));
     let capture = match &options.pcap {
         Some(path) => {
@@ -56,8 +57,11 @@ pub(crate) fn run(folder: &Path, starter: u32) -> Result {
         None => None,
     };
     let has_server = !options.torchrun && placeholder::has_server(&options.command, size);
+    let began = monotonic();
+    let links = LinkFaults::new(&options.faults, &interconnect, size, began, folder.path())?;
     let mut run = Run {
         options: &options,
+        began,
         hosts: &hosts,
         folder: &folder,
         readers: Vec::new(),
@@ -69,6 +73,7 @@ pub(crate) fn run(folder: &Path, starter: u32) -> Result {
         is_interrupted: false,
         code: None,
     };
+    links.map_or(Ok(()), LinkFaults::start)?;
     let code = run.follow(signals, interconnect);
     descendants::kill_all();
     let _file = capture.and_then(Capture::end);
@@ -86,11 +91,16 @@ struct Hosts {
 
 impl Hosts {
     /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts with one rail have a
-    /// cable, others have a bridge for each rail, unless there is a switch.
-    fn new(size: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
+    /// cable, others have a bridge for each rail, unless there is a switch. So have links that go down: their other
+    /// ends are in no host.
+    fn new(options: &Options, size: u32) -> Result<Self> {
+        let Options { rails, link_mtu, switch, faults, .. } = options;
+        let is_link = |sentence: &FaultSentence| matches!(sentence, FaultSentence::Links(_));
         let (hosts, interconnect) = match size {
-            2 => Pair::new(link_mtu, rails, switch)?.into_parts(),
-            _ => ring::Network::new(size, rails, link_mtu, switch)?.into_parts(),
+            2 if !faults.script().iter().any(is_link) => {
+                Pair::new(*link_mtu, *rails, switch)?.into_parts()
+            }
+            _ => ring::Network::new(size, *rails, *link_mtu, switch)?.into_parts(),
         };
         for host in &hosts {
             host.default_route(LOCAL_INTERFACE)?;
@@ -109,6 +119,8 @@ enum News {
 
 struct Run<'a> {
     options: &'a Options,
+    /// When the run began, for the times of faults.
+    began: Duration,
     hosts: &'a [Host],
     folder: &'a RunFolder,
     /// Threads that copy output.
@@ -170,7 +182,8 @@ impl Run<'_> {
     /// Starts a rank, with threads that print its output.
     fn start(&mut self, ranks: &mut Supervisor<News>, rank: usize) -> Result {
         let number = u32::try_from(rank).map_err(|_| CliError::new("too many ranks"))?;
-        let mut command = Stage::Rank { number }.command(self.folder.path());
+        let began = u64::try_from(self.began.as_nanos()).unwrap_or(u64::MAX);
+        let mut command = Stage::Rank { number, began }.command(self.folder.path());
         command.stdin(Stdio::null());
         if self.options.prefix == Prefix::Rank {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -38,6 +38,8 @@ pub(crate) enum Stage {
     Rank {
         /// Its number
         number: u32,
+        /// When the run began, in nanoseconds of `CLOCK_MONOTONIC`
+        began: u64,
     },
     /// What becomes the program
     Program {
@@ -54,10 +56,13 @@ impl Stage {
         let (name, number) = match self {
             Self::Keeper { starter } => ("keeper", starter),
             Self::Supervisor { starter } => ("supervisor", starter),
-            Self::Rank { number } => ("rank", number),
+            Self::Rank { number, .. } => ("rank", number),
             Self::Program { parent } => ("program", parent),
         };
         command.arg(name).arg(number.to_string());
+        if let Self::Rank { began, .. } = self {
+            command.arg(began.to_string());
+        }
         command
     }
 }

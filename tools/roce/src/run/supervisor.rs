@@ -26,6 +26,7 @@ use super::run_folder::RunFolder;
 use super::signals::Signals;
 use super::stage::Stage;
 use crate::error::{CliError, Result};
+use crate::faults::Rails;
 use crate::ranks::pid_of;
 
 /// Starts the supervisor and waits for its end.
@@ -35,6 +36,7 @@ pub(crate) fn start(options: &Options, size: u32) -> Result {
     roce_netns::enter_user_namespace_if_needed()?;
     let signals = Signals::block()?;
     options.faults.check_ranks(Some(size))?;
+    options.faults.check_rails(Rails::OfRun(options.rails))?;
     let folder = RunFolder::with(options)?;
     let supervisor = match spawn(Isolation::Namespace, &folder)? {
         Some(supervisor) => supervisor,

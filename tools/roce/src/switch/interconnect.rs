@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use roce_netns::{Host, Link, Switch, VirtualNetwork};
+use roce_netns::{Host, Link, Switch, VirtualNetwork, port_name};
 
 use super::options::SwitchOptions;
 use crate::error::{CliError, Result};
@@ -18,9 +18,9 @@ use crate::error::{CliError, Result};
 #[derive(Debug)]
 pub(crate) enum Interconnect {
     /// A bridge of the kernel.
-    Bridge { _switch: Switch },
+    Bridge { switch: Switch },
     /// `roce switch`.
-    Process { _process: SwitchProcess },
+    Process { process: SwitchProcess },
 }
 
 impl Interconnect {
@@ -34,13 +34,21 @@ impl Interconnect {
         number: u32,
     ) -> Result<Self> {
         match &options.switch {
-            None => Ok(Self::Bridge { _switch: network.bridge(ends, link)? }),
+            None => Ok(Self::Bridge { switch: network.bridge(ends, link)? }),
             Some(spec) => {
                 let report = options.switch_report.clone().map(|path| numbered(path, number));
                 let spec = spec.to_string();
                 let process = SwitchProcess::start(network, ends, link, &spec, report)?;
-                Ok(Self::Process { _process: process })
+                Ok(Self::Process { process })
             }
+        }
+    }
+
+    /// Returns where the ports are: port N has the link of the host that was the Nth to be connected, from 0.
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Bridge { switch } => switch.host(),
+            Self::Process { process } => &process.host,
         }
     }
 }
@@ -49,7 +57,7 @@ impl Interconnect {
 #[derive(Debug)]
 pub(crate) struct SwitchProcess {
     child: Child,
-    _host: Host,
+    host: Host,
 }
 
 impl SwitchProcess {
@@ -65,13 +73,12 @@ impl SwitchProcess {
         let _ = host.run(|| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"));
         let mut command = Command::new("/proc/self/exe");
         command.args(["switch", "--between-hosts", "--spec", spec]);
-        for (number, (end, ifname)) in ends.iter().enumerate() {
-            let port = format!("port{number}");
-            network.veth((&host, &port), (end, ifname), link)?;
+        for (number, (end, ifname)) in (0..).zip(ends) {
+            network.port((&host, number), (end, ifname), link)?;
             end.run(|| roce_io::disable_transmit_offload(ifname)).map_err(|error| {
                 CliError::context(format!("switching off the offload of {ifname} in {end}"), error)
             })?;
-            command.args(["--port", &port]);
+            command.args(["--port", &port_name(number)]);
         }
         if let Some(path) = report {
             command.arg("--report").arg(std::path::absolute(path)?);
@@ -82,7 +89,7 @@ impl SwitchProcess {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = host.spawn(command)?;
         let stdout = child.stdout.take();
-        let process = Self { child, _host: host };
+        let process = Self { child, host };
         let line = stdout.and_then(|pipe| BufReader::new(pipe).lines().next());
         match line {
             Some(Ok(line)) if line == READY => Ok(process),

@@ -6,6 +6,7 @@ mod faults;
 mod foreign_sockets;
 mod leftovers;
 mod lines;
+mod links;
 mod perftest;
 mod pipes;
 mod places;
