@@ -2,8 +2,8 @@
 
 use crate::ConnectOptions;
 use roce_transport::{
-    AckTimeout, CqHandle, Destination, ModifyError, PathAttributes, PathHandle, QpAttributes,
-    QpCap, QpState, SrqHandle,
+    AckTimeout, CqHandle, Destination, Memory, ModifyError, PathAttributes, PathHandle,
+    QpAttributes, QpCap, QpState, SrqHandle,
 };
 use roce_wire::{Psn, Qpn, RnrTimer};
 
@@ -43,7 +43,11 @@ impl Connection {
     ///
     /// # Panics
     /// When there are no such hosts, or no number is free.
-    pub fn create(world: &mut World, hosts: [usize; 2], options: ConnectOptions) -> Self {
+    pub fn create<M: Memory>(
+        world: &mut World<M>,
+        hosts: [usize; 2],
+        options: ConnectOptions,
+    ) -> Self {
         Self::create_sharing(world, hosts, options, None)
     }
 
@@ -51,8 +55,8 @@ impl Connection {
     ///
     /// # Panics
     /// As [`create`](Self::create).
-    pub fn create_sharing(
-        world: &mut World,
+    pub fn create_sharing<M: Memory>(
+        world: &mut World<M>,
         hosts: [usize; 2],
         options: ConnectOptions,
         srq: Option<SrqHandle>,
@@ -80,7 +84,11 @@ impl Connection {
     ///
     /// # Panics
     /// As [`create`](Self::create).
-    pub fn open(world: &mut World, hosts: [usize; 2], options: ConnectOptions) -> Self {
+    pub fn open<M: Memory>(
+        world: &mut World<M>,
+        hosts: [usize; 2],
+        options: ConnectOptions,
+    ) -> Self {
         let connection = Self::create(world, hosts, options);
         connection.bring_up(world);
         connection
@@ -90,7 +98,7 @@ impl Connection {
     ///
     /// # Panics
     /// If they are not in RESET.
-    pub fn bring_up(&self, world: &mut World) {
+    pub fn bring_up<M: Memory>(&self, world: &mut World<M>) {
         for side in 0..2 {
             for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
                 self.bring(world, side, state).expect("the way from RESET to RTS");
@@ -99,7 +107,7 @@ impl Connection {
     }
 
     /// Returns the destination of datagrams from one end to the other.
-    pub fn destination(&self, world: &World, side: usize) -> Destination {
+    pub fn destination<M: Memory>(&self, world: &World<M>, side: usize) -> Destination {
         let (path, peer) = (self.path(world, side), self.ends[1 - side]);
         let ConnectOptions { path_mtu: mtu, q_key, .. } = self.options;
         Destination { path, mtu, qpn: peer.qpn, q_key }
@@ -109,9 +117,9 @@ impl Connection {
     ///
     /// # Errors
     /// The error of the engine if the state is not the next one.
-    pub fn bring(
+    pub fn bring<M: Memory>(
         &self,
-        world: &mut World,
+        world: &mut World<M>,
         side: usize,
         state: QpState,
     ) -> Result<QpAttributes, ModifyError> {
@@ -121,7 +129,7 @@ impl Connection {
         Ok(attributes)
     }
 
-    fn attributes(&self, world: &World, side: usize, state: QpState) -> QpAttributes {
+    fn attributes<M: Memory>(&self, world: &World<M>, side: usize, state: QpState) -> QpAttributes {
         let Self { ends, options } = self;
         let (path, peer) = (self.path(world, side), ends[1 - side]);
         let to = QpAttributes { state: Some(state), ..QpAttributes::default() };
@@ -129,7 +137,7 @@ impl Connection {
         all.into_iter().find(|it| it.state == Some(state)).unwrap_or(to)
     }
 
-    fn path(&self, world: &World, side: usize) -> PathAttributes {
+    fn path<M: Memory>(&self, world: &World<M>, side: usize) -> PathAttributes {
         let (mine, peer) = (self.ends[side], self.ends[1 - side]);
         PathAttributes {
             handle: PathHandle(peer.host as u64),

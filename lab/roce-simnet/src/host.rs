@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bytes::Bytes;
 use roce_fabric::{Impairment, Instant};
 use roce_transport::{
-    AsyncEvent, Completion, CqHandle, Endpoint, QpInfo, SrqHandle, SrqInfo, Transmit,
+    AsyncEvent, Completion, CqHandle, Endpoint, Memory, QpInfo, SrqHandle, SrqInfo, Transmit,
     TransmitLimits,
 };
 use roce_wire::{Frame, MacAddr, OuterHeaders, Qpn};
@@ -19,11 +19,11 @@ use crate::{Driver, Regions};
 
 /// A simulated host: an engine, its registered memory and its link.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<M = Regions> {
     /// Name in the lesson.
     pub name: String,
     /// Registered memory.
-    pub memory: Regions,
+    pub memory: M,
     /// The engine. What it has to send or to tell after a call, [`World::with`](crate::World::with) takes.
     pub endpoint: Endpoint<EventRecorder>,
     /// When the host runs, and what its interface does.
@@ -56,18 +56,19 @@ pub struct Host {
     pub(crate) fates: Impairment,
 }
 
-impl Host {
+impl<M: Memory> Host<M> {
     pub(crate) fn new(
         place: usize,
         name: String,
         ipv6: bool,
         endpoint: Endpoint<EventRecorder>,
+        memory: M,
     ) -> Self {
         let [.., high, low] = (place as u32 + 1).to_be_bytes();
         let number = u16::from_be_bytes([high, low]);
         Self {
             name,
-            memory: Regions::default(),
+            memory,
             endpoint,
             driver: Driver::default(),
             completions: VecDeque::new(),

@@ -3,12 +3,11 @@
 use bytes::Bytes;
 use roce_fabric::{EthernetFrame, Fabric, Fate, Impairment, NetworkStats};
 use roce_transport::{
-    Destination, Endpoint, Instant, ModifySrqError, PostError, RecvWr, SendWr, SrqAttributes,
-    SrqHandle, SrqInit, Transmit,
+    Destination, Endpoint, Instant, Memory, ModifySrqError, PostError, RecvWr, SendWr,
+    SrqAttributes, SrqHandle, SrqInit, Transmit,
 };
 use roce_wire::{Ecn, Qpn, UdpChecksum, seal};
 
-use crate::Driver;
 use crate::carrier::{Arrived, Carrier, Outgoing};
 use crate::config::WorldConfig;
 use crate::event_recorder::EventRecorder;
@@ -16,12 +15,16 @@ use crate::host::Host;
 use crate::sent_psns::SentPsns;
 use crate::tap::{Tap, Tapped};
 use crate::timeline::{Event, EventKind, PacketRecord, Timeline, describe};
+use crate::{Driver, Regions};
 
 /// Simulated hosts with real engines and a network. Virtual time advances from event to event. Frames
 /// have outer headers and an ICRC, which is checked on arrival.
 ///
 /// An engine transmits only while its link is free, as with a network card, so an ACK does not wait
 /// behind a full send window; see [`WorldConfig::waits_for_link`].
+///
+/// The memory of its hosts is [`Regions`], or what [`with_memory`](Self::with_memory) is given: tests of
+/// another [`Memory`] have real packets access it.
 ///
 /// ```
 /// use roce_simnet::{Connection, World, WorldConfig, default_options};
@@ -38,9 +41,9 @@ use crate::timeline::{Event, EventKind, PacketRecord, Timeline, describe};
 /// assert_eq!(world.timeline().packets.len(), 2, "the SEND and its ACK");
 /// ```
 #[derive(Debug)]
-pub struct World {
+pub struct World<M = Regions> {
     /// All hosts.
-    pub hosts: Box<[Host]>,
+    pub hosts: Box<[Host<M>]>,
     carrier: Carrier,
     config: WorldConfig,
     timeline: Timeline,
@@ -70,16 +73,30 @@ impl World {
     ///
     /// # Panics
     /// Without hosts, or with more than 65 534.
-    pub fn new<N: AsRef<str>>(names: &[N], mut config: WorldConfig) -> Self {
+    pub fn new<N: AsRef<str>>(names: &[N], config: WorldConfig) -> Self {
+        Self::with_memory(names, config, Regions::default)
+    }
+}
+
+impl<M: Memory> World<M> {
+    /// Creates hosts as [`new`](World::new) does, each with what `memory` returns.
+    ///
+    /// # Panics
+    /// As [`new`](World::new).
+    pub fn with_memory<N: AsRef<str>>(
+        names: &[N],
+        mut config: WorldConfig,
+        memory: impl Fn() -> M,
+    ) -> Self {
         config.whole_trains &= config.fabric.is_none();
         assert!(!names.is_empty() && names.len() < 0xffff, "1 to 65534 hosts");
-        let hosts: Box<[Host]> = names
+        let hosts: Box<[Host<M>]> = names
             .iter()
             .enumerate()
             .map(|(place, name)| {
                 let recorder = EventRecorder::new(config.keep_timeline);
                 let endpoint = Endpoint::with_observer(config.endpoint.clone(), recorder);
-                Host::new(place, name.as_ref().to_owned(), config.ipv6, endpoint)
+                Host::new(place, name.as_ref().to_owned(), config.ipv6, endpoint, memory())
             })
             .collect();
         let macs: Vec<_> = hosts.iter().map(|host| host.mac).collect();
@@ -152,7 +169,7 @@ impl World {
     pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
         let wr_id = work.wr_id;
         let what = self.config.keep_timeline.then(|| describe(&work.operation, &work.data));
-        let post = |host: &mut Host, now| host.endpoint.post_send(now, end.qpn, work);
+        let post = |host: &mut Host<M>, now| host.endpoint.post_send(now, end.qpn, work);
         self.post(end, wr_id, what, post)
     }
 
@@ -171,7 +188,7 @@ impl World {
             let (what, host, qpn) = (describe(&work.operation, &work.data), to.path.remote, to.qpn);
             format!("{what} to {host}, queue pair {:#x}, Q_Key {:#x}", qpn.get(), to.q_key)
         });
-        let post = |host: &mut Host, now| host.endpoint.post_send_to(now, end.qpn, work, to);
+        let post = |host: &mut Host<M>, now| host.endpoint.post_send_to(now, end.qpn, work, to);
         self.post(end, wr_id, what, post)
     }
 
@@ -182,7 +199,7 @@ impl World {
     pub fn post_recv(&mut self, end: End, work: RecvWr) -> Result<(), PostError> {
         let (wr_id, len) = (work.wr_id, work.sg_list.total_len());
         let what = self.config.keep_timeline.then(|| format!("a receive of {len} bytes"));
-        let post = |host: &mut Host, now| host.endpoint.post_recv(now, end.qpn, work);
+        let post = |host: &mut Host<M>, now| host.endpoint.post_recv(now, end.qpn, work);
         self.post(end, wr_id, what, post)
     }
 
@@ -191,7 +208,7 @@ impl World {
         end: End,
         wr_id: u64,
         what: Option<String>,
-        post: impl FnOnce(&mut Host, Instant) -> Result<(), PostError>,
+        post: impl FnOnce(&mut Host<M>, Instant) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         let kind = what.map(|what| EventKind::Posted { wr_id, what });
         self.with(end.host, |host, now| {
@@ -267,7 +284,7 @@ impl World {
     ///
     /// # Panics
     /// If the index is out of range.
-    pub fn with<T>(&mut self, host: usize, call: impl FnOnce(&mut Host, Instant) -> T) -> T {
+    pub fn with<T>(&mut self, host: usize, call: impl FnOnce(&mut Host<M>, Instant) -> T) -> T {
         let now = self.now();
         let result = call(&mut self.hosts[host], now);
         self.drain(host);
@@ -288,7 +305,7 @@ impl World {
     /// Returns true if no frame is in flight and no request is outstanding. A timer may still run, but
     /// has nothing to do.
     pub fn is_at_rest(&self) -> bool {
-        let is_idle = |host: &Host| {
+        let is_idle = |host: &Host<M>| {
             let mut pairs = host.queue_pairs.iter().filter_map(|qpn| host.endpoint.query_qp(*qpn));
             !host.may_have_more && pairs.all(|info| info.sends_outstanding == 0)
         };

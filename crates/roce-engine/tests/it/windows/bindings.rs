@@ -106,7 +106,7 @@ fn what_does_not_exist_is_not_bound() {
     let pair = world.connect(Service::Rc, PD);
     refused(&mut world, pair, WindowBinding { lkey: region.key ^ 1, ..to });
     let pair = world.connect(Service::Rc, PD);
-    world.sides[1].memory.free_window(window);
+    world.net.hosts[1].memory.free_window(window);
     refused(&mut world, pair, to);
     // A region whose key was invalidated.
     let pair = world.connect(Service::Rc, PD);
@@ -137,7 +137,7 @@ fn type_1_is_not_zero_based_and_type_2_neither_bound_twice_nor_to_nothing() {
     assert_eq!(world.bind(pair, to), DONE);
     assert_eq!(world.bind(pair, WindowBinding { tag: 8, ..to }), BIND_ERROR);
     // The first binding is as it was, but its queue pair takes no requests any more.
-    assert_eq!(world.sides[1].memory.window_state(window), Some((to.rkey(), true)));
+    assert_eq!(world.net.hosts[1].memory.window_state(window), Some((to.rkey(), true)));
     assert_eq!(world.state(1, pair), QpState::Error);
 }
 
@@ -153,15 +153,15 @@ fn a_new_binding_of_type_1_ends_the_one_before_and_an_empty_one_ends_it_without_
     assert_eq!(world.write(pair, second.rkey(), second.addr), DONE);
     assert_eq!((byte(&regions[0], 128), byte(&regions[1], 128)), (0, b'w'));
     assert_eq!(world.write(pair, first.rkey(), first.addr), REFUSED);
-    let bound = regions.each_ref().map(|it| world.sides[1].memory.windows_bound_to(it.key));
+    let bound = regions.each_ref().map(|it| world.net.hosts[1].memory.windows_bound_to(it.key));
     assert_eq!(bound, [0, 1]);
 
     let pair = world.connect(Service::Rc, PD);
     // An empty binding looks at no region.
     let empty = WindowBinding { tag: 9, lkey: 0, addr: 0, len: 0, ..first };
     assert_eq!(world.bind(pair, empty), DONE);
-    assert_eq!(world.sides[1].memory.window_state(window), Some((empty.rkey(), false)));
-    assert_eq!(world.sides[1].memory.windows_bound_to(regions[1].key), 0);
+    assert_eq!(world.net.hosts[1].memory.window_state(window), Some((empty.rkey(), false)));
+    assert_eq!(world.net.hosts[1].memory.windows_bound_to(regions[1].key), 0);
     for key in [second.rkey(), empty.rkey()] {
         let pair = world.connect(Service::Rc, PD);
         assert_eq!(world.write(pair, key, second.addr), REFUSED);
@@ -184,12 +184,12 @@ fn a_binding_is_executed_behind_all_requests_before_it_and_in_front_of_those_beh
     // Nothing has left yet: the table is as it was.
     for work in [write(), bind(first), write(), bind(second), write()] {
         let now = roce_transport::Instant::from_nanos(1);
-        world.sides[1].endpoint.post_send(now, pair.0, work).unwrap();
+        world.net.hosts[1].endpoint.post_send(now, pair.0, work).unwrap();
     }
-    assert_eq!(world.sides[1].memory.windows_bound_to(region.key), 0);
+    assert_eq!(world.net.hosts[1].memory.windows_bound_to(region.key), 0);
     let done = world.post(1, pair, []);
     assert_eq!(done, [DONE; 5]);
-    assert_eq!(world.sides[1].memory.window_state(window), Some((second.rkey(), true)));
+    assert_eq!(world.net.hosts[1].memory.window_state(window), Some((second.rkey(), true)));
     let operation = SendOperation::BindWindow(first).completion_operation();
     assert_eq!((operation, operation.code()), (CompletionOperation::BindWindow, 5));
 }

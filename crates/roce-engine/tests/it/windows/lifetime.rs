@@ -50,10 +50,10 @@ fn a_send_with_invalidate_frees_a_window_of_type_2() {
         world.receive(pair);
         assert_eq!(world.post(0, pair, [work]), [DONE]);
     }
-    let received = world.sides[1].completions();
+    let received = world.completions(1);
     let keys: Vec<_> = received.iter().map(|it| (it.1.status, it.1.invalidated_key)).collect();
     assert_eq!(keys, [(DONE, None), (DONE, Some(to.rkey()))]);
-    assert_eq!(world.sides[1].memory.window_state(to.window), Some((to.rkey(), false)));
+    assert_eq!(world.net.hosts[1].memory.window_state(to.window), Some((to.rkey(), false)));
     let again = WindowBinding { tag: 8, ..to };
     assert_eq!(world.bind(pair, again), DONE);
     assert_eq!(world.write(pair, to.rkey(), to.addr), REFUSED);
@@ -72,7 +72,7 @@ fn what_is_no_bound_window_of_type_2_of_the_queue_pair_is_not_invalidated() {
             if by_peer {
                 world.receive(pair);
                 world.post(0, pair, [send_and_shut(to.rkey())]);
-                let received = world.sides[1].completions();
+                let received = world.completions(1);
                 let status = CompletionStatus::RemoteInvalidRequest;
                 assert!(received.iter().any(|it| it.0 == CqHandle(2) && it.1.status == status));
             } else {
@@ -80,7 +80,7 @@ fn what_is_no_bound_window_of_type_2_of_the_queue_pair_is_not_invalidated() {
                 assert_eq!(done, [CompletionStatus::LocalQpOperationError]);
             }
             assert_eq!(world.state(1, pair), QpState::Error);
-            assert_eq!(world.sides[1].memory.window_state(to.window), Some((to.rkey(), true)));
+            assert_eq!(world.net.hosts[1].memory.window_state(to.window), Some((to.rkey(), true)));
         }
     }
     // One that is free, and one that was freed already.
@@ -98,10 +98,10 @@ fn a_queue_pair_that_is_destroyed_frees_its_windows_of_type_2_and_no_others() {
         let other_window = world.window(PD, window_type);
         let of_other = WindowBinding { window: other_window, ..to };
         assert_eq!(world.bind(other, of_other), DONE);
-        world.sides[1].endpoint.destroy_qp(pair.0);
-        world.sides[1].memory.unbind_windows_of(pair.0);
+        world.net.hosts[1].endpoint.destroy_qp(pair.0);
+        world.net.hosts[1].memory.unbind_windows_of(pair.0);
         let is_bound = window_type == WindowType::Type1;
-        let state = world.sides[1].memory.window_state(to.window);
+        let state = world.net.hosts[1].memory.window_state(to.window);
         assert_eq!(state, Some((to.rkey(), is_bound)));
         let expected = if is_bound { DONE } else { REFUSED };
         let third = world.connect(Service::Rc, PD);
@@ -123,22 +123,22 @@ fn a_region_with_bound_windows_is_not_invalidated() {
     let (mut world, pair, to) = bound(WindowType::Type2B);
     let done = world.post(1, pair, [shut(to.lkey)]);
     assert_eq!(done, [CompletionStatus::LocalQpOperationError]);
-    assert!(world.sides[1].memory.is_valid(to.lkey));
+    assert!(world.net.hosts[1].memory.is_valid(to.lkey));
 }
 
 #[test]
 fn a_window_that_is_freed_or_whose_region_is_removed_opens_nothing() {
     for window_type in [WindowType::Type1, WindowType::Type2B] {
         let (mut world, pair, to) = bound(window_type);
-        world.sides[1].memory.free_window(to.window);
-        assert_eq!(world.sides[1].memory.window_state(to.window), None);
-        assert_eq!(world.sides[1].memory.windows_bound_to(to.lkey), 0);
+        world.net.hosts[1].memory.free_window(to.window);
+        assert_eq!(world.net.hosts[1].memory.window_state(to.window), None);
+        assert_eq!(world.net.hosts[1].memory.windows_bound_to(to.lkey), 0);
         assert_eq!(world.write(pair, to.rkey(), to.addr), REFUSED);
 
         let (mut world, pair, to) = bound(window_type);
-        assert_eq!(world.sides[1].memory.windows_bound_to(to.lkey), 1);
-        world.sides[1].memory.remove(to.lkey);
-        assert_eq!(world.sides[1].memory.window_state(to.window), Some((to.rkey(), false)));
+        assert_eq!(world.net.hosts[1].memory.windows_bound_to(to.lkey), 1);
+        world.net.hosts[1].memory.remove(to.lkey);
+        assert_eq!(world.net.hosts[1].memory.window_state(to.window), Some((to.rkey(), false)));
         assert_eq!(world.write(pair, to.rkey(), to.addr), REFUSED);
     }
 }

@@ -1,43 +1,34 @@
-//! Two endpoints with real tables of memory, packets carried by hand.
+//! Two hosts with real tables of memory, in virtual time.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use roce_engine::{MemoryTable, PlainRegion, Region, Registration, WindowType};
-use roce_simnet::ConnectOptions;
+use roce_simnet::{ConnectOptions, Connection, End, RECV_CQ, SEND_CQ, WorldConfig};
 use roce_transport::{
-    AccessFlags, Completion, CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant,
-    PathAttributes, PathHandle, PdHandle, QpInit, QpState, RecvWr, RemoteAddr, SendOperation,
-    SendWr, Service, Sge, TransmitLimits, WindowBinding,
+    AccessFlags, Completion, CompletionStatus, CqHandle, PdHandle, QpInit, QpState, RecvWr,
+    RemoteAddr, SendOperation, SendWr, Service, Sge, WindowBinding,
 };
-use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, Qpn, UdpChecksum, seal};
+use roce_wire::{PathMtu, Psn, Qpn};
 
-pub(crate) const PD: PdHandle = PdHandle(1);
+pub(crate) use roce_simnet::PD;
 pub(crate) const OTHER_PD: PdHandle = PdHandle(2);
 /// Where regions begin for peers.
 pub(crate) const FIRST: u64 = 0x10_0000;
 pub(crate) const LEN: usize = 4096;
-const NOW: Instant = Instant::from_nanos(1);
-const SEND_CQ: CqHandle = CqHandle(1);
+/// Steps after which all packets have arrived.
+const MAX_STEPS: usize = 1000;
 
-/// A queue pair of each side, of this number on both.
+/// A queue pair of each host, of this number on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair(pub(crate) Qpn);
 
-/// One host.
-pub(crate) struct Side {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) memory: MemoryTable<Rc<PlainRegion>>,
-    address: IpAddr,
+/// The requester (0) and the responder (1), whose windows are tested.
+pub(crate) struct World {
+    pub(crate) net: roce_simnet::World<MemoryTable<Rc<PlainRegion>>>,
     next_number: u32,
 }
 
-/// The requester (0) and the responder (1), whose windows are tested.
-pub(crate) struct World {
-    pub(crate) sides: [Side; 2],
-}
-
-/// A region of a side.
+/// A region of a host.
 #[derive(Clone, Debug)]
 pub(crate) struct Registered {
     pub(crate) key: u32,
@@ -46,13 +37,10 @@ pub(crate) struct Registered {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let side = |last| Side {
-            endpoint: Endpoint::new(EndpointConfig::default()),
-            memory: MemoryTable::default(),
-            address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
-            next_number: 0x1234_5678,
-        };
-        Self { sides: [side(1), side(2)] }
+        let config = WorldConfig { keep_timeline: false, ..WorldConfig::default() };
+        let names = ["requester", "responder"];
+        let net = roce_simnet::World::with_memory(&names, config, MemoryTable::default);
+        Self { net, next_number: 0x1234_5678 }
     }
 
     /// A world with one connected pair in [`PD`].
@@ -65,8 +53,7 @@ impl World {
     /// Connects another pair of queue pairs, of this domain at the responder.
     pub(crate) fn connect(&mut self, service: Service, pd: PdHandle) -> Pair {
         let qpn = (0x11..).filter_map(Qpn::new);
-        let qpn = { qpn }.find(|it| self.sides[0].endpoint.query_qp(*it).is_none()).unwrap();
-        let addresses = [0, 1].map(|it: usize| self.sides[it].address);
+        let qpn = { qpn }.find(|it| self.net.hosts[0].query_qp(*it).is_none()).unwrap();
         let options = ConnectOptions {
             service,
             path_mtu: PathMtu::B256,
@@ -74,31 +61,26 @@ impl World {
             signal_all: true,
             ..ConnectOptions::default()
         };
-        for (it, pd) in [PD, pd].into_iter().enumerate() {
-            let init = QpInit { pd, ..options.init(SEND_CQ, CqHandle(2)) };
-            let (local, remote) = (addresses[it], addresses[1 - it]);
-            let path = PathAttributes { handle: PathHandle(5), local, remote, max_rate: None };
-            let endpoint = &mut self.sides[it].endpoint;
-            endpoint.create_qp(qpn, init).unwrap();
-            for step in options.transitions(it, path, qpn) {
-                endpoint.modify_qp(NOW, qpn, &step).unwrap();
-            }
+        for (host, pd) in [PD, pd].into_iter().enumerate() {
+            let init = QpInit { pd, ..options.init(SEND_CQ, RECV_CQ) };
+            self.net.hosts[host].endpoint.create_qp(qpn, init).unwrap();
         }
+        Connection { ends: [0, 1].map(|host| End { host, qpn }), options }.bring_up(&mut self.net);
         Pair(qpn)
     }
 
-    /// Registers zeros at one side.
+    /// Registers zeros at one host.
     pub(crate) fn register(
         &mut self,
-        side: usize,
+        host: usize,
         pd: PdHandle,
         access: AccessFlags,
     ) -> Registered {
         let bytes = Rc::new(PlainRegion::new(LEN));
         let how = Registration { pd, access, iova: FIRST, invalidatable: true, on_demand: false };
-        let side = &mut self.sides[side];
-        let next = &mut side.next_number;
-        let key = side.memory.insert(Rc::clone(&bytes), how, || draw(next));
+        let Self { net, next_number } = self;
+        let memory = &mut net.hosts[host].memory;
+        let key = memory.insert(Rc::clone(&bytes), how, || draw(next_number));
         Registered { key, bytes }
     }
 
@@ -109,24 +91,32 @@ impl World {
 
     /// Makes a window of the responder, and returns the number of it.
     pub(crate) fn window(&mut self, pd: PdHandle, window_type: WindowType) -> u32 {
-        let side = &mut self.sides[1];
-        let next = &mut side.next_number;
-        side.memory.alloc_window(pd, window_type, || draw(next)).unwrap() >> 8
+        let Self { net, next_number } = self;
+        let memory = &mut net.hosts[1].memory;
+        memory.alloc_window(pd, window_type, || draw(next_number)).unwrap() >> 8
     }
 
-    /// Posts to a side, carries all packets, and returns what became of the requests.
+    /// Posts to a host, carries all packets, and returns what became of the requests.
     pub(crate) fn post(
         &mut self,
-        side: usize,
+        host: usize,
         pair: Pair,
         work: impl IntoIterator<Item = SendWr>,
     ) -> Vec<CompletionStatus> {
-        for work in work {
-            self.sides[side].endpoint.post_send(NOW, pair.0, work).unwrap();
-        }
-        self.settle();
-        let completions = self.sides[side].completions();
+        self.net.with(host, |host, now| {
+            for work in work {
+                host.endpoint.post_send(now, pair.0, work).unwrap();
+            }
+        });
+        let steps = (0..MAX_STEPS).take_while(|_| self.net.step()).count();
+        assert!(steps < MAX_STEPS, "they never come to an end");
+        let completions = self.completions(host);
         completions.iter().filter(|it| it.0 == SEND_CQ).map(|it| it.1.status).collect()
+    }
+
+    /// Takes the completions of a host so far.
+    pub(crate) fn completions(&mut self, host: usize) -> Vec<(CqHandle, Completion)> {
+        self.net.hosts[host].completions.drain(..).collect()
     }
 
     /// Binds a window through the responder's queue pair, and returns what became of that.
@@ -140,7 +130,7 @@ impl World {
     pub(crate) fn receive(&mut self, pair: Pair) {
         let region = self.register(1, PD, AccessFlags::LOCAL_WRITE);
         let place = Sge { lkey: region.key, addr: FIRST, len: 64 };
-        self.sides[1].endpoint.post_recv(NOW, pair.0, RecvWr::new(7, place)).unwrap();
+        self.net.post_recv(End { host: 1, qpn: pair.0 }, RecvWr::new(7, place)).unwrap();
     }
 
     /// Writes one byte through a key of the responder.
@@ -151,57 +141,8 @@ impl World {
         status
     }
 
-    pub(crate) fn state(&self, side: usize, pair: Pair) -> QpState {
-        self.sides[side].endpoint.query_qp(pair.0).unwrap().state
-    }
-
-    /// Carries packets until none is left.
-    fn settle(&mut self) {
-        for _round in 0..100 {
-            let mut carried = 0;
-            for from in [0, 1] {
-                let [from, to] = self.sides.get_disjoint_mut([from, 1 - from]).unwrap();
-                for packet in from.sends() {
-                    to.takes(from.address, &packet);
-                    carried += 1;
-                }
-            }
-            if carried == 0 {
-                return;
-            }
-        }
-        panic!("they never come to an end");
-    }
-}
-
-impl Side {
-    /// Takes the completions so far.
-    pub(crate) fn completions(&mut self) -> Vec<(CqHandle, Completion)> {
-        std::iter::from_fn(|| self.endpoint.poll_completion()).collect()
-    }
-
-    fn sends(&mut self) -> Vec<Vec<u8>> {
-        let mut packets = Vec::new();
-        let mut buf = vec![0; 65_536];
-        let limits = TransmitLimits { max_packets: 64 };
-        while let Some(train) = self.endpoint.poll_transmit(NOW, &mut self.memory, limits, &mut buf)
-        {
-            let segments = buf[..train.len].chunks(train.segment_len);
-            packets.extend(segments.map(|it| it[..it.len() - ICRC_LEN].to_vec()));
-        }
-        packets
-    }
-
-    fn takes(&mut self, from: IpAddr, packet: &[u8]) {
-        let outer = OuterHeaders::new(from, self.address);
-        let segment_len = packet.len() + ICRC_LEN;
-        let mut frame = vec![0; outer.len() + segment_len];
-        frame[outer.len()..][..packet.len()].copy_from_slice(packet);
-        seal(&outer, 0, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
-        for packet in Frame::parse(&frame).unwrap().packets(None) {
-            let packet = packet.unwrap().verify_icrc().unwrap();
-            self.endpoint.handle_packet(NOW, &packet, &mut self.memory);
-        }
+    pub(crate) fn state(&self, host: usize, pair: Pair) -> QpState {
+        self.net.hosts[host].query_qp(pair.0).unwrap().state
     }
 }
 
