@@ -7,65 +7,37 @@
 //! - A [`Machine`] is one rank: it takes what arrives and returns the actions to perform.
 //! - A [`Plan`] is the list of one rank's messages in one operation.
 //! - A [`Workspace`] performs computations on a rank's memory ([`RankMemory`]) with the
-//!   [`kernel`]s.
+//!   [`kernel`]s. [`RankBuffers`] is such memory.
 //!
 //! Two ranks sum one float; this example plays the driver and its queue pairs:
 //!
 //! ```
 //! use roce_ring::*;
 //!
-//! /// A rank's memory; the operation is in place: input and output are the same.
-//! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: [Vec<u8>; 2] }
-//!
-//! impl Memory {
-//!     fn bytes(&mut self, memory: MemoryKind, offset: u64, len: usize) -> &mut [u8] {
-//!         let (whole, start) = match memory {
-//!             MemoryKind::Input | MemoryKind::Output => (&mut self.vector, 0),
-//!             MemoryKind::Scratch => (&mut self.scratch, 0),
-//!             // This operation uses the first slot only.
-//!             MemoryKind::Slot { side, .. } => (&mut self.staging[side as usize], 0),
-//!         };
-//!         &mut whole[start + offset as usize..][..len]
-//!     }
-//! }
-//!
-//! impl RankMemory for Memory {
-//!     fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
-//!         into.copy_from_slice(self.bytes(memory, offset, into.len()));
-//!     }
-//!     fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
-//!         self.bytes(memory, offset, bytes.len()).copy_from_slice(bytes);
-//!     }
-//! }
-//!
 //! let mut workspace = Workspace::new();
-//! let mut ranks: Vec<(Machine, Memory)> = (0..2)
+//! let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
+//! let mut ranks: Vec<(Machine, RankBuffers)> = (0..2)
 //!     .map(|rank| {
 //!         let geometry = Geometry::new(rank, 2, RingConfig::default()).unwrap();
-//!         let memory = Memory {
-//!             vector: (rank as f32 + 1.0).to_le_bytes().to_vec(),
-//!             scratch: vec![0; geometry.scratch_bytes() as usize],
-//!             staging: [geometry.staging_bytes(), geometry.back_staging_bytes()]
-//!                 .map(|bytes| vec![0; bytes as usize]),
-//!         };
-//!         (Machine::new(geometry), memory)
+//!         let (mut machine, mut memory) = (Machine::new(geometry), RankBuffers::new(geometry, 0));
+//!         memory.begin(&sum, true, &(rank as f32 + 1.0).to_le_bytes());
+//!         machine.start(&sum, true).unwrap();
+//!         (machine, memory)
 //!     })
 //!     .collect();
 //!
-//! let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
-//! for (machine, _) in &mut ranks {
-//!     machine.start(&sum, true).unwrap();
-//! }
 //! while !ranks.iter().all(|(machine, _)| machine.is_done()) {
 //!     for rank in 0..2 {
 //!         let (machine, memory) = &mut ranks[rank];
 //!         match machine.poll_action().unwrap() {
-//!             Some(Action::Write { side, lane, id, from, to: Remote::Slot { .. }, immediate, .. }) => {
-//!                 let bytes = memory.bytes(from.memory, from.offset, from.len as usize).to_vec();
+//!             Some(Action::Write { side, lane, id, from, to, immediate, .. }) => {
+//!                 let Remote::Slot { index, .. } = to else { panic!("a sum of 4 bytes is small") };
+//!                 let bytes = memory.bytes(from).to_vec();
 //!                 machine.handle_sent(id).unwrap();
 //!                 let (neighbour, memory) = &mut ranks[1 - rank];
 //!                 let (side, len) = (side.opposite(), bytes.len() as u32);
-//!                 memory.staging[side as usize][..bytes.len()].copy_from_slice(&bytes);
+//!                 let slot = MemoryKind::Slot { side, lane, index };
+//!                 memory.bytes_mut(MemorySpan::new(slot, 0, from.len)).copy_from_slice(&bytes);
 //!                 let no_window = || unreachable!();
 //!                 neighbour.handle_message(side, lane, immediate, len, no_window).unwrap();
 //!             }
@@ -75,7 +47,7 @@
 //!         }
 //!     }
 //! }
-//! assert!(ranks.iter().all(|(_, memory)| memory.vector == 3.0_f32.to_le_bytes()));
+//! assert!(ranks.iter().all(|(_, memory)| memory.output() == 3.0_f32.to_le_bytes()));
 //! ```
 
 #![forbid(unsafe_code)]
@@ -93,6 +65,7 @@ mod machine;
 mod memory;
 mod operation;
 mod plan;
+mod rank_buffers;
 mod reduce_op;
 mod side;
 pub mod test_data;
@@ -113,6 +86,7 @@ pub use machine::Machine;
 pub use memory::{MemoryKind, MemorySpan};
 pub use operation::{Operation, OperationError};
 pub use plan::{OnReceive, Plan, Receive, Receives, Send, Sends, Target, WindowLanes, chunk_of};
+pub use rank_buffers::RankBuffers;
 pub use reduce_op::{ReduceOp, UnknownReduceOp};
 pub use side::Side;
 pub use violation::{MachineError, UsageError, Violation, ViolationKind};

@@ -333,8 +333,8 @@ impl<'a> Rank<'a> {
                     Work::Reduce { left, right, into, .. } => [left, right, into],
                 };
                 spans.into_iter().for_each(|span| buffers.assert_inside(span));
-                if buffers.are_kept() {
-                    self.workspace.execute(&compute, buffers);
+                if let Some(kept) = &mut buffers.kept {
+                    self.workspace.execute(&compute, kept);
                 }
             }
         }
@@ -342,7 +342,7 @@ impl<'a> Rank<'a> {
 
     /// Checks that with honest neighbours each operation ends.
     fn finish(mut self) {
-        let is_small = self.buffers.as_ref().is_some_and(Buffers::are_kept);
+        let is_small = self.buffers.as_ref().is_some_and(|it| it.kept.is_some());
         if self.is_hostile || !is_small || self.geometry.size() > 8 {
             return;
         }

@@ -6,7 +6,6 @@ mod allocations;
 mod collectives;
 mod document;
 mod hostile;
-mod memory;
 mod queues;
 mod repeat;
 mod rules;

@@ -1,8 +1,7 @@
 //! Symbolic elements: the position in the vector, and the ranks whose contributions it holds.
 
-use roce_ring::{Collective, Compute, MemorySpan, Operation, Work};
+use roce_ring::{Collective, Compute, MemorySpan, Operation, RankBuffers, Work};
 
-use crate::memory::Memory;
 use crate::world::Arithmetic;
 
 /// An element.
@@ -61,8 +60,8 @@ impl Symbols {
 }
 
 impl Arithmetic for &mut Symbols {
-    fn execute(&mut self, compute: &Compute, memory: &mut Memory) {
-        let bytes = |memory: &Memory, span: MemorySpan| memory.bytes(span).to_vec();
+    fn execute(&mut self, compute: &Compute, memory: &mut RankBuffers) {
+        let bytes = |memory: &RankBuffers, span: MemorySpan| memory.bytes(span).to_vec();
         let (result, into) = match compute.work {
             Work::Copy { from, into } => {
                 let from = bytes(memory, from);

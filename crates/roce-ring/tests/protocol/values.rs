@@ -4,10 +4,10 @@ use half::{bf16, f16};
 use rand::Rng;
 use rand::rngs::StdRng;
 use roce_ring::{
-    Collective, Compute, DataType, Operation, ReduceOp, RingConfig, Workspace, test_data,
+    Collective, Compute, DataType, Operation, RankBuffers, ReduceOp, RingConfig, Workspace,
+    test_data,
 };
 
-use crate::memory::Memory;
 use crate::repeat::for_each_case;
 use crate::scenario;
 use crate::world::{Arithmetic, Job, World};
@@ -17,7 +17,7 @@ use crate::world::{Arithmetic, Job, World};
 struct Real(Workspace);
 
 impl Arithmetic for Real {
-    fn execute(&mut self, compute: &Compute, memory: &mut Memory) {
+    fn execute(&mut self, compute: &Compute, memory: &mut RankBuffers) {
         self.0.execute(compute, memory);
     }
 }

@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use rand::Rng;
 use rand::rngs::StdRng;
 use roce_ring::{
-    Action, Compute, Geometry, Machine, MemoryKind, MemorySpan, Operation, Remote, RingConfig,
-    Side, Violation, WindowRecord, Work,
+    Action, Compute, Geometry, Machine, MemoryKind, MemorySpan, Operation, RankBuffers, Remote,
+    RingConfig, Side, Violation, WindowRecord, Work,
 };
 
-use crate::memory::{Memory, UNWRITTEN};
+/// The value of bytes that were never written.
+const UNWRITTEN: u8 = 0xff;
 
 /// One operation of all ranks.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Job {
 
 /// Performs computations.
 pub(crate) trait Arithmetic {
-    fn execute(&mut self, compute: &Compute, memory: &mut Memory);
+    fn execute(&mut self, compute: &Compute, memory: &mut RankBuffers);
 }
 
 /// A message in flight, or arrived and not completed at its sender.
@@ -62,7 +63,7 @@ struct Wire {
 
 struct Rank {
     machine: Machine,
-    memory: Memory,
+    memory: RankBuffers,
     /// Per lane, towards the next rank, and towards the previous rank.
     wires: [Vec<Wire>; 2],
     /// By writing neighbour and lane: true for slots whose message is not consumed.
@@ -165,13 +166,12 @@ impl<'a, A: Arithmetic> World<'a, A> {
         let Some(action) = rank.machine.poll_action()? else {
             if rank.machine.is_done() {
                 if rank.begun > rank.results.len() {
-                    rank.results.push(rank.memory.finish().to_vec());
+                    let result = rank.result(&self.jobs[rank.begun - 1].inputs[number]);
+                    rank.results.push(result);
                 }
                 if rank.begun < self.jobs.len() {
                     let job = &self.jobs[rank.begun];
-                    let geometry = *rank.machine.geometry();
-                    let input = &job.inputs[number];
-                    rank.memory.begin(&job.operation, &geometry, job.in_place, input);
+                    rank.memory.begin(&job.operation, job.in_place, &job.inputs[number]);
                     let begun = rank.machine.start(&job.operation, job.in_place);
                     assert_eq!(begun, Ok(rank.begun as u64));
                     rank.begun += 1;
@@ -376,7 +376,7 @@ impl Rank {
         let full = || vec![vec![false; geometry.slots() as usize]; lanes];
         Self {
             machine: Machine::new(geometry),
-            memory: Memory::new(&geometry),
+            memory: RankBuffers::new(geometry, UNWRITTEN),
             wires: [wires(), wires()],
             full: [full(), full()],
             taken: [vec![VecDeque::new(); lanes], vec![VecDeque::new(); lanes]],
@@ -385,6 +385,20 @@ impl Rank {
             begun: 0,
             results: Vec::new(),
         }
+    }
+
+    /// Returns the result after checking that the input is as it was, but for what is output in place.
+    fn result(&self, input: &[u8]) -> Vec<u8> {
+        let output = self.memory.output();
+        let span = |memory, at, len| MemorySpan::new(memory, at as u64, len as u64);
+        let now = self.memory.bytes(span(MemoryKind::Input, 0, input.len()));
+        for (at, _) in input.iter().zip(now).enumerate().filter(|(_, (before, now))| before != now)
+        {
+            let (byte, all) =
+                (span(MemoryKind::Input, at, 1), span(MemoryKind::Output, 0, output.len()));
+            assert!(self.memory.overlap(byte, all), "byte {at} of the input changed");
+        }
+        output.to_vec()
     }
 
     /// Checks that no computation overwrites the source of an outstanding send.
