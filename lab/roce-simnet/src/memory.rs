@@ -23,8 +23,6 @@ pub const PD: PdHandle = PdHandle(1);
 #[derive(Debug, Default)]
 pub struct Regions {
     regions: roce_transport::Regions<Simulated>,
-    bytes_written: u64,
-    atomics_executed: u64,
 }
 
 /// The bytes of a region.
@@ -133,13 +131,13 @@ impl Regions {
     }
 
     /// Returns the number of bytes that the engine wrote to all regions, without atomics.
-    pub const fn bytes_written(&self) -> u64 {
-        self.bytes_written
+    pub fn bytes_written(&self) -> u64 {
+        self.regions.iter().map(|(_, it)| it.written).sum()
     }
 
     /// Returns the number of atomics that the engine executed on all regions.
-    pub const fn atomics_executed(&self) -> u64 {
-        self.atomics_executed
+    pub fn atomics_executed(&self) -> u64 {
+        self.regions.iter().map(|(_, it)| it.atomics).sum()
     }
 
     /// Ends a registration; the bytes remain readable by [`bytes`](Self::bytes).
@@ -222,9 +220,7 @@ impl Memory for Regions {
     }
 
     fn write(&mut self, grant: RegionGrant, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.regions.write(grant, offset, bytes).inspect_err(refuse_to_leave_grant)?;
-        self.bytes_written += bytes.len() as u64;
-        Ok(())
+        self.regions.write(grant, offset, bytes).inspect_err(refuse_to_leave_grant)
     }
 
     fn read(&self, grant: RegionGrant, offset: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
@@ -232,9 +228,7 @@ impl Memory for Regions {
     }
 
     fn atomic(&mut self, grant: RegionGrant, change: AtomicChange) -> Result<u64, MemoryFault> {
-        let original = self.regions.atomic(grant, change).inspect_err(refuse_to_leave_grant)?;
-        self.atomics_executed += 1;
-        Ok(original)
+        self.regions.atomic(grant, change).inspect_err(refuse_to_leave_grant)
     }
 
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {

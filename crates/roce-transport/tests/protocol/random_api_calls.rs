@@ -5,7 +5,9 @@ use roce_fabric::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
-use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create, of_service, timeout};
+use crate::common::connection::{
+    DEFAULT, End, Options, PD, RECV_CQ, connect, create, of_service, timeout,
+};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
@@ -56,12 +58,7 @@ fn call() -> impl Strategy<Value = (usize, Call)> {
 
 fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> QpAttributes {
     let bit = |index: u32| with >> index & 1 == 1;
-    let path = roce_transport::PathAttributes {
-        handle: World::path_to(peer.node),
-        local: world.hosts[end.node].address(),
-        remote: world.hosts[peer.node].address(),
-        max_rate: None,
-    };
+    let path = peer.destination(world, end, &DEFAULT).path;
     QpAttributes {
         state: Some(state),
         current_state: bit(0).then_some(QpState::ReadyToSend),

@@ -1,8 +1,9 @@
 //! Two queue pairs that know each other, and the work one posts to them.
 
+use roce_simnet::Connection;
 use roce_transport::{
     AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, Destination, ModifyError,
-    PathAttributes, PostError, QpAttributes, QpCap, QpState, RecvWr, SendWr, SgList, Sge,
+    PostError, QpAttributes, QpCap, QpState, RecvWr, SendWr, SgList, Sge,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
@@ -85,7 +86,7 @@ pub(crate) fn connect_each(
         create(world, end.node, end.qpn, &options[i]);
         end
     });
-    (0..2).for_each(|i| bring_up(world, ends, i, &options[i], TO_RTS));
+    (0..2).for_each(|i| bring_up(world, ends, i, options[i], &TO_RTS));
     ends
 }
 
@@ -111,9 +112,7 @@ impl End {
 
     /// Where this queue pair is reached by datagrams of `from`'s node.
     pub(crate) fn destination(self, world: &World, from: Self, options: &Options) -> Destination {
-        let path = path(world, from, self, options);
-        let Options { path_mtu: mtu, q_key, .. } = *options;
-        Destination { path, mtu, qpn: self.qpn, q_key }
+        connection([from, self], *options).destination(world, 0)
     }
 
     /// Posts a datagram.
@@ -194,23 +193,22 @@ pub(crate) fn connect_to_itself(world: &mut World, options: Options) -> End {
     let end = End { node: 0, qpn: Qpn::new(0x77).expect("24 bits") };
     create(world, 0, end.qpn, &options);
     let options = Options { first_psn: [DEFAULT.first_psn[0]; 2], ..options };
-    bring_up(world, [end; 2], 0, &options, TO_RTS);
+    bring_up(world, [end; 2], 0, options, &TO_RTS);
     end
 }
 
 /// Connects two queue pairs that are in RESET.
 pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
-    (0..2).for_each(|i| bring_up(world, ends, i, &options, TO_RTS));
+    (0..2).for_each(|i| bring_up(world, ends, i, options, &TO_RTS));
 }
 
 /// Brings the second queue pair, which is in RESET, to RTR only.
 pub(crate) fn receive_only(world: &mut World, ends: [End; 2], options: Options) {
-    bring_up(world, ends, 1, &options, TO_RTR);
+    bring_up(world, ends, 1, options, &TO_RTS[..2]);
 }
 
-/// Transitions from RESET.
-const TO_RTR: usize = 2;
-const TO_RTS: usize = 3;
+/// States on the way from RESET.
+const TO_RTS: [QpState; 3] = [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend];
 
 /// A queue pair in RESET.
 pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
@@ -218,19 +216,13 @@ pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options
     world.hosts[node].endpoint.create_qp(qpn, init).expect("a free number");
 }
 
-fn bring_up(world: &mut World, ends: [End; 2], side: usize, options: &Options, steps: usize) {
-    let (end, peer) = (ends[side], ends[1 - side]);
-    let path = path(world, end, peer, options);
-    for attributes in options.transitions(side, path, peer.qpn).iter().take(steps) {
-        end.modify(world, attributes).expect("it comes up");
+fn bring_up(world: &mut World, ends: [End; 2], side: usize, options: Options, states: &[QpState]) {
+    for state in states {
+        connection(ends, options).bring(world, side, *state).expect("it comes up");
     }
 }
 
-fn path(world: &World, from: End, to: End, options: &Options) -> PathAttributes {
-    PathAttributes {
-        handle: World::path_to(to.node),
-        local: world.hosts[from.node].address(),
-        remote: world.hosts[to.node].address(),
-        max_rate: options.max_rate,
-    }
+fn connection(ends: [End; 2], options: Options) -> Connection {
+    let ends = ends.map(|End { node, qpn }| roce_simnet::End { host: node, qpn });
+    Connection { ends, options }
 }

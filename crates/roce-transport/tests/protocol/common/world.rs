@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use roce_simnet::EventKind;
-use roce_transport::{Instant, PathHandle};
+use roce_transport::Instant;
 use roce_wire::{
     Frame, Headers, ICRC_LEN, KnownOpcode, OuterHeaders, Psn, Syndrome, UdpChecksum, seal,
 };
@@ -93,11 +93,6 @@ impl World {
     pub(crate) fn new_tag(&mut self) -> u64 {
         self.tags += 1;
         self.tags
-    }
-
-    /// The path by which a node reaches `peer`.
-    pub(crate) fn path_to(peer: usize) -> PathHandle {
-        PathHandle(peer as u64)
     }
 
     /// Every packet that `node` has sent while a timeline was kept.
