@@ -1,4 +1,7 @@
 //! Registered memory of a side: one region without access checks.
+//!
+//! What it does is counted with the packets. Finding a region and its rights as `roce_transport::Regions` does
+//! would be counted, too, and is not what the table of `roce-engine` costs.
 
 use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault};
 use roce_wire::PayloadCrc;

@@ -1,5 +1,6 @@
 //! Two endpoints side by side, packets carried by hand. The properties of the whole are in the
-//! crate's `tests/`; here is what needs a look at single packets and batches.
+//! crate's `tests/`, in virtual time; here is what needs a look at single packets and batches, which a
+//! `roce_simnet::World` takes from an endpoint as soon as they are there.
 
 mod congestion;
 mod delayed_ack;
@@ -29,7 +30,8 @@ const ODD_KEY: u32 = 11;
 const FIRST_PSN: Psn = Psn::wrapping(0xff_fffe);
 const NOW: Instant = Instant::from_nanos(0);
 
-/// One region that every queue pair may use, at address 0 under [`KEY`].
+/// One region that every queue pair may use, at address 0 under [`KEY`]. [`Regions`] has no bytes that are not aligned,
+/// no memory windows, and no key that may be invalidated again and again.
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 

@@ -1,15 +1,10 @@
 //! Engines in virtual time: hosts with an endpoint of `roce-transport` and registered memory, on
 //! links or on a fabric of `roce-fabric`.
 //!
-//! A [`World`] holds the hosts and the network. Its [`Timeline`] records all packets and all events
-//! of the engines. A [`FabricWorld`] puts switches with queues, marks and pauses between the hosts.
-//! A [`Driver`] says what keeps a host from its work. [`Connection`] brings two queue pairs from RESET to
-//! RTS. [`Regions`] and [`ConnectOptions`] serve drivers of their own, too.
-//!
-//! The programs in virtual time of `roce-engine`'s tests have a world of their own. It drives whole
-//! engines: each has a driver thread that sleeps and wakes late, a program that polls, blocks and waits,
-//! and policies that hold back posts, ACKs and completions. An endpoint has none of these, and a [`World`]
-//! serves it at once whenever something happens; so the two share connections, but no step.
+//! A [`World`] holds the hosts, with memory of any kind, and the network. Its [`Timeline`] records all
+//! packets and all events of the engines. A [`FabricWorld`] puts switches with queues, marks and pauses
+//! between the hosts. A [`Driver`] says what keeps a host from its work. [`Connection`] brings two queue
+//! pairs from RESET to RTS. [`Regions`] and [`ConnectOptions`] serve drivers of their own, too.
 #![forbid(unsafe_code)]
 
 mod carrier;

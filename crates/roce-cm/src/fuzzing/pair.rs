@@ -1,4 +1,7 @@
 //! Two agents, joined by a network in virtual time.
+//!
+//! The network carries datagrams of the connection manager as they are: without packets, endpoints and queue
+//! pairs, which a `roce_simnet::World` would put between the agents.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

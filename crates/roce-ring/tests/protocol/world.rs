@@ -4,6 +4,9 @@
 //! The world is adversarial within the rules: it reads the source of a write only when the write
 //! arrives, completes it any time later, and starts ranks at any time. It panics when a rank breaks
 //! a rule of the hardware.
+//!
+//! It has neither packets nor time: whatever order a network may lead to is possible here. `roce-lab` runs the
+//! same machines over endpoints in virtual time.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,7 @@
 //! Registered memory that fails the run at the first touch without a permission.
+//!
+//! A script puts its regions at any address, ends and renews them, and changes their rights. So they are no
+//! [`Regions`](crate::Regions), of which each has an address and a key once and for all.
 
 use crate::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 

@@ -1,4 +1,7 @@
 //! Frames under way, and what a script does to each of them.
+//!
+//! The simulated network of the tests, `roce-simnet`, uses this crate, so the bodies of its fuzz targets, which
+//! are part of it, cannot use that.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ use crate::virtual_time::queues::Queues;
 
 pub(super) type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
-/// An interface on queues in memory.
+/// An interface on queues in memory. Unlike `roce_io::memory_pair` it delivers frames that no device sends.
 pub(super) struct Interface {
     pub(super) incoming: Frames,
     pub(super) outgoing: Frames,

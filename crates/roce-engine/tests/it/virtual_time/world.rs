@@ -1,4 +1,7 @@
 //! Two hosts on a link, and the properties that hold at every moment.
+//!
+//! A `roce_simnet::World` serves an endpoint at once whenever something happens. What is tested here is when an
+//! engine is served: by its driver thread, which sleeps and wakes late, and by the calls of a program.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
