@@ -8,7 +8,7 @@
 
 mod memory;
 mod net;
-mod packet;
+pub(crate) mod packet;
 mod pair;
 mod peer;
 mod settings;

@@ -15,11 +15,9 @@ mod suspended;
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use roce_wire::{
-    Frame, Headers, ICRC_LEN, Operation, OuterHeaders, PathMtu, Psn, Qpn, RnrTimer, UdpChecksum,
-    seal,
-};
+use roce_wire::{Frame, Headers, ICRC_LEN, Operation, OuterHeaders, PathMtu, Psn, Qpn, RnrTimer};
 
+use crate::fuzzing::packet::sealed;
 use crate::*;
 
 const QPN: Qpn = Qpn::GSI;
@@ -170,10 +168,7 @@ impl Side {
     /// The same at another time, with this traffic class.
     fn takes_at(&mut self, now: Instant, other: IpAddr, packet: &[u8], traffic_class: u8) {
         let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(other, self.address) };
-        let segment_len = packet.len() + ICRC_LEN;
-        let mut frame = vec![0; outer.len() + segment_len];
-        frame[outer.len()..][..packet.len()].copy_from_slice(packet);
-        seal(&outer, 0, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
+        let frame = sealed(&outer, packet).unwrap();
         for packet in Frame::parse(&frame).unwrap().packets(None) {
             let packet = packet.unwrap().verify_icrc().unwrap();
             self.endpoint.handle_packet(now, &packet, &mut self.memory);

@@ -48,7 +48,7 @@ pub(super) fn packet(script: &mut Script<'_>, kind: Kind, target: &Target<'_>) -
 }
 
 /// The packet in a frame of its own.
-pub(super) fn sealed(outer: &OuterHeaders, packet: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn sealed(outer: &OuterHeaders, packet: &[u8]) -> Option<Vec<u8>> {
     let segment_len = packet.len() + ICRC_LEN;
     let mut frame = vec![0; outer.len() + segment_len];
     frame[outer.len()..][..packet.len()].copy_from_slice(packet);

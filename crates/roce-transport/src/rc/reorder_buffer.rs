@@ -190,8 +190,9 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzzing::packet::sealed;
     use proptest::prelude::*;
-    use roce_wire::{Bth, Frame, ICRC_LEN, OuterHeaders, Qpn, UdpChecksum, opcode, seal};
+    use roce_wire::{Bth, Frame, OuterHeaders, Qpn, opcode};
 
     const EXPECTED: Psn = Psn::wrapping(0xff_ff00);
     const CHARGE: usize = 12 + PACKET_OVERHEAD;
@@ -200,12 +201,7 @@ mod tests {
         let psn = EXPECTED.advanced_by(ahead);
         let bth = Bth::new(opcode::RC_SEND_ONLY, Qpn::new(7).unwrap(), psn);
         let outer = OuterHeaders::new([10, 0, 0, peer].into(), [10, 0, 0, 2].into());
-        let mut bytes = vec![0; outer.len()];
-        bytes.extend(bth.to_bytes());
-        bytes.extend([0; ICRC_LEN]);
-        let len = bytes.len() - outer.len();
-        seal(&outer, 1, &mut bytes, len, UdpChecksum::Zero).unwrap();
-        bytes
+        sealed(&outer, &bth.to_bytes()).unwrap()
     }
 
     fn keep(buffer: &mut ReorderBuffer, ahead: u32, budget: &mut ReorderBudget) -> Arrival {

@@ -13,10 +13,10 @@ fn receive(endpoint: &mut Endpoint, bth: Bth, q_key: u32, len: usize) {
     let deth = Some(Deth { q_key, source_qp: Qpn::GSI });
     let headers = Headers { deth, ..Headers::new(bth) };
     let padded = len.next_multiple_of(4);
-    let mut frame = vec![0; outer.len() + headers.len() + padded + ICRC_LEN];
-    frame[outer.len() + headers.len()..][..len].fill(0x5a);
-    let segment_len = headers.emit_around(&mut frame[outer.len()..], len);
-    seal(&outer, 0, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
+    let mut packet = vec![0; headers.len() + padded + ICRC_LEN];
+    packet[headers.len()..][..len].fill(0x5a);
+    let segment_len = headers.emit_around(&mut packet, len);
+    let frame = sealed(&outer, &packet[..segment_len - ICRC_LEN]).unwrap();
     let frame = Frame::parse(&frame).unwrap();
     let packet = frame.packet().unwrap().verify_icrc().unwrap();
     endpoint.handle_packet(NOW, &packet, &mut Bytes(Vec::new()));
