@@ -95,16 +95,7 @@ fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side
     let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     [1, 2].map(|it| {
         let mut endpoint = Endpoint::new(config.clone());
-        let init = QpInit {
-            pd: PD,
-            send_cq: CqHandle(1),
-            recv_cq: CqHandle(2),
-            cap: QpCap::default(),
-            signal_all: false,
-            service: Service::Rc,
-            srq: None,
-            numbers: Default::default(),
-        };
+        let init = QpInit { recv_cq: CqHandle(2), ..QpInit::new(Service::Rc, PD, CqHandle(1)) };
         endpoint.create_qp(QPN, init).unwrap();
         let mut steps = to_ready_to_send(address(it), address(3 - it));
         change(&mut steps[2]);
@@ -121,17 +112,11 @@ fn to_ready_to_send(local: IpAddr, remote: IpAddr) -> [QpAttributes; 3] {
         QpAttributes::init(AccessFlags::ALL),
         QpAttributes {
             max_dest_rd_atomic: Some(2),
-            min_rnr_timer: Some(RnrTimer::DEFAULT),
             ..QpAttributes::ready_to_receive(path, PathMtu::B256, QPN, FIRST_PSN)
         },
-        QpAttributes {
-            max_rd_atomic: Some(2),
-            ack_timeout: AckTimeout::new(14),
-            retry_count: Some(7),
-            rnr_retry: Some(7),
-            ..QpAttributes::ready_to_send(FIRST_PSN)
-        },
+        QpAttributes { max_rd_atomic: Some(2), ..QpAttributes::ready_to_send(FIRST_PSN) },
     ]
+    .map(QpAttributes::with_default_limits)
 }
 
 impl Side {
@@ -192,6 +177,14 @@ impl Side {
     fn posts(&mut self, work: SendWr) {
         self.endpoint.post_send(NOW, QPN, work.signaled()).unwrap();
     }
+}
+
+/// Carries what one side sends now; returns the number of packets.
+fn carry(sides: &mut [Side; 2], from: usize) -> usize {
+    let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
+    let packets = from.sends(64);
+    packets.iter().for_each(|packet| to.takes(from.address, packet));
+    packets.len()
 }
 
 /// Carries packets until none is left; returns the opcode of each.

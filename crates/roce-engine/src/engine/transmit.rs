@@ -104,7 +104,7 @@ mod tests {
     use roce_io::{DeviceCapabilities, RxFrame, TxFrame};
     use roce_transport::{
         AccessFlags, AsyncEvent, Completion, CqHandle, EndpointConfig, PathAttributes, PdHandle,
-        PostError, QpAttributes, QpCap, QpInit, SendOperation, SendWr, Service,
+        PostError, QpAttributes, QpInit, SendOperation, SendWr, Service,
     };
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
@@ -200,16 +200,7 @@ mod tests {
         let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));
         let handle = engine.tables.paths.insert(entry.with_next_hop(hop, mac));
         let (qpn, cq) = (Qpn::new(0x11).unwrap(), CqHandle(1));
-        let init = QpInit {
-            pd: PdHandle(1),
-            send_cq: cq,
-            recv_cq: cq,
-            cap: QpCap::default(),
-            signal_all: false,
-            service: Service::Uc,
-            srq: None,
-            numbers: Default::default(),
-        };
+        let init = QpInit::new(Service::Uc, PdHandle(1), cq);
         engine.endpoint.create_qp(qpn, init).unwrap();
         let now = Instant::default();
         let path = PathAttributes { handle, local, remote, max_rate: None };

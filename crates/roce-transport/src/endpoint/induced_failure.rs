@@ -24,20 +24,13 @@ impl<O: Observer> Endpoint<O> {
     /// that queue that were not taken included. Does nothing in RESET and ERROR.
     ///
     /// ```
-    /// # use roce_transport::{CqHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState, Service};
+    /// # use roce_transport::{AccessFlags, CqHandle, PdHandle, QpAttributes, QpInit, QpState, Service};
     /// use roce_transport::{Endpoint, EndpointConfig, Instant, WorkQueue};
     ///
     /// let mut endpoint = Endpoint::new(EndpointConfig::default());
     /// let (now, qpn) = (Instant::default(), roce_wire::Qpn::new(0x11).unwrap());
-    /// # let (pd, send_cq, recv_cq) = (PdHandle(1), CqHandle(1), CqHandle(1));
-    /// # let (cap, service) = (QpCap::default(), Service::Ud);
-    /// # let init = QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service, srq: None,
-    /// #     numbers: Default::default() };
-    /// # endpoint.create_qp(qpn, init).unwrap();
-    /// # let (state, pkey_index, port) = (Some(QpState::Init), Some(0), Some(1));
-    /// # let rest = QpAttributes::default();
-    /// # let init = QpAttributes { state, pkey_index, port, q_key: Some(1), ..rest };
-    /// # endpoint.modify_qp(now, qpn, &init).unwrap();
+    /// # endpoint.create_qp(qpn, QpInit::new(Service::Uc, PdHandle(1), CqHandle(1))).unwrap();
+    /// # endpoint.modify_qp(now, qpn, &QpAttributes::init(AccessFlags::empty())).unwrap();
     /// endpoint.fail_qp(now, qpn, WorkQueue::Receive);
     /// assert_eq!(endpoint.query_qp(qpn).unwrap().state, QpState::Error);
     /// ```

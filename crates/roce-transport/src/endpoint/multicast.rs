@@ -10,16 +10,11 @@ use crate::{AttachError, Observer};
 /// Multicast groups.
 ///
 /// ```
-/// use roce_transport::{Endpoint, EndpointConfig, CqHandle, PdHandle, QpCap, QpInit, Service};
+/// use roce_transport::{Endpoint, EndpointConfig, CqHandle, PdHandle, QpInit, Service};
 ///
 /// let mut endpoint = Endpoint::new(EndpointConfig::default());
 /// let qpn = roce_wire::Qpn::new(0x11).unwrap();
-/// let (pd, send_cq, recv_cq) = (PdHandle(1), CqHandle(1), CqHandle(1));
-/// let cap = QpCap::default();
-/// let init =
-///     QpInit { pd, send_cq, recv_cq, cap, signal_all: false, service: Service::Ud, srq: None,
-///         numbers: Default::default() };
-/// endpoint.create_qp(qpn, init).unwrap();
+/// endpoint.create_qp(qpn, QpInit::new(Service::Ud, PdHandle(1), CqHandle(1))).unwrap();
 ///
 /// let group = "239.1.2.3".parse().unwrap();
 /// assert!(endpoint.attach(qpn, group).unwrap());

@@ -7,13 +7,6 @@ fn write(id: u64) -> SendWr {
     SendWr::new(id, SendOperation::Write { remote, immediate: None }, [piece(0, 8)])
 }
 
-fn carry(sides: &mut [Side; 2], from: usize) -> usize {
-    let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
-    let packets = from.sends(64);
-    packets.iter().for_each(|packet| to.takes(from.address, packet));
-    packets.len()
-}
-
 #[test]
 fn a_held_acknowledgement_waits_until_it_is_released_and_then_speaks_for_all() {
     let mut sides = pair();

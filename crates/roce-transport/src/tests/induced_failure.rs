@@ -2,15 +2,9 @@
 
 use super::*;
 
-fn drain(side: &mut Side) -> Vec<(u64, CompletionStatus)> {
-    let next = || side.endpoint.poll_completion();
-    std::iter::from_fn(next).map(|(_, it)| (it.wr_id, it.status)).collect()
-}
-
 fn post_sends(side: &mut Side, ids: core::ops::Range<u64>) {
     for id in ids {
-        let work = SendWr::new(id, SendOperation::write(REMOTE), piece(0, 100)).signaled();
-        side.endpoint.post_send(NOW, QPN, work).unwrap();
+        side.posts(SendWr::new(id, SendOperation::write(REMOTE), piece(0, 100)));
     }
 }
 
@@ -25,11 +19,11 @@ fn a_queue_pair_that_is_made_to_fail_flushes_both_queues_and_answers_nothing_mor
     sides[0].endpoint.fail_qp(NOW, QPN, WorkQueue::Send);
     // Request 2 was done, but its completion was not taken.
     let flushed = CompletionStatus::WorkRequestFlushed;
-    assert_eq!(drain(&mut sides[0]), [2, 3, 4, 9].map(|id| (id, flushed)));
+    assert_eq!(sides[0].completed(), [2, 3, 4, 9].map(|id| (id, flushed)));
     assert_eq!(sides[0].endpoint.query_qp(QPN).unwrap().state, QpState::Error);
     post_sends(&mut sides[1], 1..2);
     shuttle(&mut sides);
-    assert_eq!(drain(&mut sides[1]), [], "the peer has no response");
+    assert_eq!(sides[1].completed(), [], "the peer has no response");
 }
 
 #[test]
@@ -38,7 +32,7 @@ fn the_failure_of_one_queue_leaves_completions_of_the_other() {
     post_sends(&mut sides[0], 1..2);
     shuttle(&mut sides);
     sides[0].endpoint.fail_qp(NOW, QPN, WorkQueue::Receive);
-    assert_eq!(drain(&mut sides[0]), [(1, CompletionStatus::Success)]);
+    assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
 }
 
 #[test]

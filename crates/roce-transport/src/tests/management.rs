@@ -65,16 +65,7 @@ fn the_datagrams_of_a_batch_beyond_the_limit_are_dropped_under_a_counter() {
 
 #[test]
 fn queue_pair_1_is_the_devices_or_the_programs() {
-    let init = QpInit {
-        pd: PD,
-        send_cq: CqHandle(1),
-        recv_cq: CqHandle(1),
-        cap: QpCap::default(),
-        signal_all: false,
-        service: Service::Ud,
-        srq: None,
-        numbers: Default::default(),
-    };
+    let init = QpInit::new(Service::Ud, PD, CqHandle(1));
     let exists = ApiMisuse::QpExists(Qpn::GSI);
     let mut own = Endpoint::new(EndpointConfig::default());
     own.take_management().unwrap();

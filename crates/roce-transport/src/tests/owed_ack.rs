@@ -16,11 +16,6 @@ fn received(holds_acks: bool) -> [Side; 2] {
     sides
 }
 
-fn carry(sides: &mut [Side; 2], from: usize) {
-    let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
-    from.sends(64).iter().for_each(|packet| to.takes(from.address, packet));
-}
-
 /// Whether side 0 learns that its SEND was received.
 fn is_acknowledged(sides: &mut [Side; 2]) -> bool {
     sides[1].endpoint.delay_acks(false);

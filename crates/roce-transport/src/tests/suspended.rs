@@ -22,16 +22,7 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
     let mut endpoint = Endpoint::new(config.clone());
     for (number, path) in (1..).zip(paths) {
         let qpn = Qpn::new(number).unwrap();
-        let init = QpInit {
-            pd: PD,
-            send_cq: CqHandle(1),
-            recv_cq: CqHandle(2),
-            cap: QpCap::default(),
-            signal_all: true,
-            service: Service::Rc,
-            srq: None,
-            numbers: Default::default(),
-        };
+        let init = QpInit { signal_all: true, ..QpInit::new(Service::Rc, PD, CqHandle(1)) };
         endpoint.create_qp(qpn, init).unwrap();
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let mut steps = to_ready_to_send(address(1), address(2 + *path as u8));
