@@ -1,7 +1,7 @@
 //! Scripted faults as sentences: which packet, call or completion meets which fault.
 //!
 //! A [`FaultRule`] is about packets, a [`VerbRule`] about calls of libibverbs and completions, a [`LinkRule`] about
-//! links, and a [`FaultSentence`] is one of them. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
+//! links, and a [`FaultSentence`] is one of them. A [`Requirement`] is what a run with such faults has to show. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
 //! [`VerbCounter`] find what a rule means; what then happens is their caller's work: this crate has no I/O, and neither
 //! reading nor counting allocates.
 //!
@@ -23,6 +23,7 @@
 mod fault_rule;
 mod fault_sentence;
 mod link_rule;
+mod requirement;
 mod sentence;
 mod verb_rule;
 mod window;
@@ -37,6 +38,7 @@ pub use fault_rule::{
 };
 pub use fault_sentence::FaultSentence;
 pub use link_rule::{LinkRule, Outage};
+pub use requirement::Requirement;
 pub use sentence::{FaultRuleError, Which};
 pub use verb_rule::{
     Errno, FaultEventKind, FaultStatus, VerbCounter, VerbFault, VerbMoment, VerbRule, VerbSelector,

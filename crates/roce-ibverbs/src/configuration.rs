@@ -22,7 +22,10 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         Some(text) => {
             let faults: FaultConfig =
                 text.parse().map_err(|error| format!("{}: {error}", environment::FAULTS))?;
-            Some(FaultConfig { log: plan.and_then(|plan| plan.fault_log.clone()), ..faults })
+            let (log, activity) = plan
+                .map(|plan| (plan.fault_log.clone(), plan.activity.clone()))
+                .unwrap_or_default();
+            Some(FaultConfig { log, activity, ..faults })
         }
         None => None,
     };

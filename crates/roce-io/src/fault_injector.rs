@@ -1,5 +1,6 @@
 //! Drops, duplicates, delays, reorders, corrupts and marks packets.
 
+mod activity;
 mod clock;
 mod direction;
 mod log;
@@ -11,6 +12,7 @@ use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
 use roce_faults::{FaultRule, FaultSentence, LinkRule, VerbRule};
 
+pub use self::activity::{ACTIVITY_INTERVAL, Activity, ActivityKind, ActivityLog};
 pub use self::clock::monotonic;
 use self::direction::FaultedDirection;
 pub use self::log::FaultLog;
@@ -68,6 +70,9 @@ pub struct FaultConfig {
     pub peer_rank: Option<u32>,
     /// File that exists, to which each [`FaultEvent`] is appended as a line.
     pub log: Option<PathBuf>,
+    /// File that exists, to which [`Activity`] of this end is appended, that of completions by the layer above the
+    /// devices.
+    pub activity: Option<PathBuf>,
     /// Maximum random delay. Default 5 ms.
     pub max_delay: Duration,
     /// Maximum number of packets that overtake a randomly reordered one. Default 3.
@@ -89,6 +94,7 @@ impl Default for FaultConfig {
             rank: None,
             peer_rank: None,
             log: None,
+            activity: None,
             max_delay: Duration::from_millis(5),
             max_reorder: 3,
             reorder_hold: Duration::from_millis(5),
@@ -97,11 +103,11 @@ impl Default for FaultConfig {
 }
 
 impl FaultConfig {
-    /// Returns true if packets may meet faults.
+    /// Returns true if packets may meet faults, or are noted.
     pub fn has_packet_faults(&self) -> bool {
         let none = FaultRates::default();
         let is_scripted = !self.script.is_empty() || !self.links.is_empty();
-        is_scripted || self.inbound != none || self.outbound != none
+        is_scripted || self.activity.is_some() || self.inbound != none || self.outbound != none
     }
 
     /// Adds a scripted fault.

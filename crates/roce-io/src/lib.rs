@@ -67,8 +67,8 @@ pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError, XdpError};
 pub use fault_injector::{
-    FaultConfig, FaultEvent, FaultInjector, FaultLog, FaultRates, FaultScript, FaultTextError,
-    monotonic,
+    ACTIVITY_INTERVAL, Activity, ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultInjector,
+    FaultLog, FaultRates, FaultScript, FaultTextError, monotonic,
 };
 pub use filter::{Filter, LO_SOURCE, QpnBlocks};
 pub use gso_mode::GsoMode;

@@ -33,6 +33,9 @@ pub struct RunPlan {
     /// File that exists, to which events of scripted faults are appended: the value of
     /// [`FaultConfig::log`](crate::FaultConfig::log).
     pub fault_log: Option<PathBuf>,
+    /// File that exists, to which completions and packets are noted: the value of
+    /// [`FaultConfig::activity`](crate::FaultConfig::activity).
+    pub activity: Option<PathBuf>,
     /// Interfaces of the rails, in their order: the place of a device's is the value of
     /// [`DeviceConfig::rail`](crate::DeviceConfig::rail).
     pub rails: Vec<String>,
@@ -45,6 +48,7 @@ pub struct RunPlan {
 /// Name of the plan in the folder: lines of a name, an equals sign and a value.
 const FILE: &str = "plan";
 const FAULT_LOG: &[u8] = b"fault-log=";
+const ACTIVITY: &[u8] = b"activity=";
 const RAIL: &[u8] = b"rail=";
 const CAPTURE_AT_RECEIVER: &[u8] = b"capture-at-receiver=1";
 const COUNTERS_EACH_ROUND: &[u8] = b"counters-each-round=1";
@@ -61,12 +65,13 @@ impl RunPlan {
     /// The operating system's, and `InvalidInput` for a path of several lines.
     pub fn write(&self) -> io::Result<()> {
         let mut text = Vec::new();
-        if let Some(log) = &self.fault_log {
-            let log = log.as_os_str().as_bytes();
-            if log.contains(&b'\n') {
+        for (path, name) in [(&self.fault_log, FAULT_LOG), (&self.activity, ACTIVITY)] {
+            let Some(path) = path else { continue };
+            let path = path.as_os_str().as_bytes();
+            if path.contains(&b'\n') {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            text.extend([FAULT_LOG, log, b"\n"].concat());
+            text.extend([name, path, b"\n"].concat());
         }
         for rail in &self.rails {
             text.extend([RAIL, rail.as_bytes(), b"\n"].concat());
@@ -91,6 +96,9 @@ impl RunPlan {
         for line in fs::read(folder.join(FILE))?.split(|byte| *byte == b'\n') {
             if let Some(path) = line.strip_prefix(FAULT_LOG) {
                 plan.fault_log = Some(OsStr::from_bytes(path).into());
+            }
+            if let Some(path) = line.strip_prefix(ACTIVITY) {
+                plan.activity = Some(OsStr::from_bytes(path).into());
             }
             if let Some(interface) = line.strip_prefix(RAIL) {
                 plan.rails.push(String::from_utf8_lossy(interface).into_owned());

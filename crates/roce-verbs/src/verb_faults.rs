@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_engine::{CallFault, CompletionFault, Consumer, Engine};
 use roce_faults::{Errno, FaultEventKind, VerbCounter, VerbFault, VerbMoment, VerbRule};
-use roce_io::{FaultConfig, FaultEvent, FaultLog};
+use roce_io::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultLog};
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant};
 use roce_wire::Qpn;
 
@@ -42,6 +42,7 @@ struct State {
     log: FaultLog,
     /// Calls that failed without a device that could count them.
     uncounted: u64,
+    activity: Option<ActivityLog>,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl VerbFaults {
     /// Returns the faults of verbs that a configuration asks for, if it does: new ones, or those of the
     /// process.
     pub(crate) fn of(faults: &FaultConfig, of_process: bool) -> Option<Self> {
-        if faults.verbs.is_empty() {
+        if faults.verbs.is_empty() && faults.activity.is_none() {
             return None;
         }
         if !of_process {
@@ -99,6 +100,10 @@ impl VerbFaults {
             queue_pairs: 0,
             log: FaultLog::open(config.log.as_deref(), config.rank),
             uncounted: 0,
+            activity: config
+                .activity
+                .as_deref()
+                .and_then(|path| ActivityLog::open(path, config.rank, config.began)),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -186,7 +191,13 @@ impl VerbFaults {
             true => VerbMoment::RecvCompletion,
             false => VerbMoment::SendCompletion,
         };
-        let met = self.lock().meet(moment, Some(completion.qpn));
+        let mut state = self.lock();
+        let met = state.meet(moment, Some(completion.qpn));
+        let fails = met.status.is_some_and(|status| status != CompletionStatus::Success);
+        if let Some(log) = state.activity.as_mut().filter(|_| !fails) {
+            log.note(ActivityKind::Completed, std::time::Instant::now());
+        }
+        drop(state);
         if met.status.is_none() && met.events.is_empty() {
             return None;
         }

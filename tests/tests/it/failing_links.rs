@@ -24,12 +24,18 @@ fn striped(faults: &[&str], options: &[&str], milliseconds: u32) -> (String, Str
 fn a_program_goes_on_over_another_rail_and_returns_when_the_link_is_back() {
     // At a packet: how soon the program begins depends on what else the machine does.
     let rule = "rail 1 down at request 50 of queue pair 2 of rank 1 for 500ms";
+    let required = ["--require", "completions resume within 1s after each fault"];
     for options in [&[][..], &["--switch", "rate=1G"], &["--backend", "udp"]] {
-        let (told, said) = striped(&[rule], options, 1500);
+        let (told, said) = striped(&[rule], &[options, &required].concat(), 1500);
         let shown = format!("{options:?}\n{told}{said}");
         assert!(told.contains("rails failed 1 times and came back 1 times"), "{shown}");
         assert!(said.contains(": happened once, its ends lost"), "{shown}");
-        let events = ["rail 1 is down\n", "rail 1 is up\n", "[1] roce1 fault_sent_dropped"];
+        let events = [
+            "rail 1 is down\n",
+            "rail 1 is up\n",
+            "[1] roce1 fault_sent_dropped",
+            "required: completions resume within 1s after each fault: shown\n",
+        ];
         events.iter().for_each(|event| assert!(said.contains(event), "{event:?} in {shown}"));
         for rank in [0, 1] {
             for state in ["lost", "back"] {

@@ -246,7 +246,7 @@ mod tests {
         let error = ScriptFile::parse("faults = ['drop reqest 3']").unwrap_err();
         assert!(error.contains("in \"drop reqest 3\": \"reqest\" where"), "{error}");
         let error = ScriptFile::parse("faults = ['lose request 3']").unwrap_err();
-        assert!(error.contains("mark, fail or raise"), "{error}");
+        assert!(error.contains("mark, fail, raise or rail"), "{error}");
         assert!(ScriptFile::parse("fault = []").unwrap_err().contains("fault"));
         assert!(ScriptFile::parse("faults = []").unwrap_err().contains("no sentence"));
     }

@@ -32,6 +32,7 @@ mod stage;
 mod supervisor;
 mod survivors;
 mod timeout;
+mod verdict;
 
 use std::path::Path;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use rand::Rng;
 use roce_faults::FaultAction;
 
 use super::script::{Admitted, FaultScript, State};
-use super::{FaultConfig, FaultRates};
+use super::{ActivityKind, FaultConfig, FaultRates};
 use crate::device::Direction;
 
 /// Maximum time for which a packet is held; `Instant` can represent now plus this.
@@ -107,7 +107,11 @@ impl FaultedDirection {
             _ => self.scripted(&mut state, &admitted),
         };
         self.admitted += 1;
-        self.apply(packet, &faults, &mut state, &admitted, now);
+        let is_lost = self.apply(packet, &faults, &mut state, &admitted, now);
+        if let Some(rail) = self.rail.filter(|_| self.direction == Direction::Out) {
+            let kind = if is_lost { ActivityKind::Lost(rail) } else { ActivityKind::Sent(rail) };
+            state.note_activity(kind, now);
+        }
         // Packets that this one was the last to overtake, or that waited for it, follow it.
         self.release_overtaken(&state);
     }
@@ -245,6 +249,7 @@ impl FaultedDirection {
         admitted.rules.iter().map(fault).collect()
     }
 
+    /// Returns true if the packet is lost.
     fn apply(
         &mut self,
         packet: &[u8],
@@ -252,7 +257,7 @@ impl FaultedDirection {
         state: &mut State,
         admitted: &Admitted,
         now: Instant,
-    ) {
+    ) -> bool {
         let mut packet = self.copy(packet);
         let mut hold = None;
         let mut twin = None;
@@ -276,7 +281,7 @@ impl FaultedDirection {
                 Fault::Drop => {
                     packet.is_lost = true;
                     self.ready.push_back(packet);
-                    return;
+                    return true;
                 }
                 Fault::Mark | Fault::Corrupt(_) => {}
                 Fault::Duplicate(lag) => twin = Some((self.twin_of(&packet), lag)),
@@ -308,6 +313,7 @@ impl FaultedDirection {
             let Held { packet, .. } = self.held.remove(0);
             self.ready.push_back(packet);
         }
+        false
     }
 
     fn release(&mut self, is_due: impl Fn(&Held) -> bool) {

@@ -33,6 +33,9 @@ impl fmt::Display for FaultEvent {
     }
 }
 
+/// Stands behind the name of a link that went down.
+const DOWN: &str = " is down";
+
 /// Stands before a packet at which a link goes down that it is not on.
 const MEETS: &str = "meets ";
 
@@ -40,6 +43,11 @@ impl FaultEvent {
     /// Returns true if it is about a link, which went down or came back, or was seen to, and not about a packet.
     pub fn is_of_link(&self) -> bool {
         self.number == 0 || self.subject.starts_with("rail ")
+    }
+
+    /// Returns true if a link went down.
+    pub fn begins_outage(&self) -> bool {
+        self.is_of_link() && self.number > 0 && self.subject.ends_with(DOWN)
     }
 
     /// Returns true if it is a packet that a link has lost, or at which another link goes down.

@@ -12,7 +12,7 @@ use roce_faults::{
     SeenPacket, Sender,
 };
 
-use super::{FaultConfig, FaultEvent, FaultLog, clock};
+use super::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultLog, clock};
 use crate::device::Direction;
 
 /// Most queue pairs of one direction that are told from one another; further ones have no number.
@@ -46,6 +46,10 @@ impl FaultScript {
             numbers: Default::default(),
             generators: HashMap::new(),
             log: FaultLog::open(config.log.as_deref(), config.rank),
+            activity: config
+                .activity
+                .as_deref()
+                .and_then(|path| ActivityLog::open(path, config.rank, config.began)),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -93,6 +97,7 @@ pub(super) struct State {
     numbers: [HashMap<Sender, u32>; 2],
     generators: HashMap<Stream, StdRng>,
     log: FaultLog,
+    activity: Option<ActivityLog>,
 }
 
 #[derive(Debug)]
@@ -239,6 +244,12 @@ impl State {
         }
         let is_request = PacketKind::Request.includes(facts.as_ref());
         Admitted { seen, stream: Stream { direction, queue_pair, is_request }, rules }
+    }
+
+    pub(super) fn note_activity(&mut self, kind: ActivityKind, now: Instant) {
+        if let Some(log) = &mut self.activity {
+            log.note(kind, now);
+        }
     }
 
     pub(super) fn action(&self, rule: usize) -> FaultAction {

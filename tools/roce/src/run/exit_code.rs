@@ -5,6 +5,9 @@ use crate::error::CliError;
 /// Exit code of a command that could not run its program, as env(1) has it.
 pub(super) const FAILED: u8 = 125;
 
+/// Exit code of a run that has not shown what `--require` asks for.
+pub(super) const NOT_SHOWN: u8 = 123;
+
 /// Exit code of a run whose time is over, as timeout(1) has it.
 pub(super) const TIMED_OUT: u8 = 124;
 

@@ -27,7 +27,7 @@ use super::scratch::Scratch;
 use super::signals::Signals;
 use super::stage::Stage;
 use super::survivors::{self, Waited};
-use super::{counters, devices, failure, fault_log, plan, privileges, socket_giver};
+use super::{counters, devices, failure, fault_log, plan, privileges, socket_giver, verdict};
 use crate::backend::has_packet_sockets;
 use crate::error::{CliError, Result};
 use crate::faults::Rails;
@@ -152,6 +152,9 @@ impl<'a> Job<'a> {
         let outer = environment::run_plan().ok().flatten().cloned().unwrap_or_default();
         let options = self.options;
         let mut told = RunPlan { folder: scratch.plan().folder, ..outer };
+        if !options.require.is_empty() {
+            told.activity = Some(verdict::path(&self.folder));
+        }
         if options.faults.any() {
             told.fault_log = Some(fault_log::path(&self.folder));
         }
@@ -283,7 +286,8 @@ impl<'a> Job<'a> {
         let faults = &self.options.faults;
         let config = self.rank.map_or_else(|| faults.config(), |rank| faults.of_rank(rank));
         let config = FaultConfig { began: Some(self.began), ..config };
-        faults.any().then(|| config.to_string())
+        let are_told = faults.any() || !self.options.require.is_empty();
+        are_told.then(|| config.to_string())
     }
 
     /// Returns how devices are opened that tell peers of processes which have died. Their packets are

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, ValueEnum};
+use roce_faults::Requirement;
 use roce_verbs::{DeviceNames, environment};
 use serde::{Deserialize, Serialize};
 
 use super::prefix::Prefix;
 use super::timeout::Timeout;
+use super::verdict;
 use crate::as_text;
 use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
@@ -45,7 +47,7 @@ writes each line at once. When the run ends, by a signal too, all processes of i
 
 The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
 failed first. It is 124 if --timeout stopped the run; 125 if roce fails, or if rank 0 ends with 0
-before it listens, so that the others never run; 126 if the program cannot be started, 127 if it is
+before it listens, so that the others never run; 123 if it does not show what --require asks for; 126 if the program cannot be started, 127 if it is
 missing.
 docs/run.md says which programs run.";
 
@@ -87,6 +89,11 @@ pub(crate) struct Options {
     pub(super) congestion: CongestionOptions,
     #[command(flatten)]
     pub(super) faults: Faults,
+    /// What the run has to show, such as 'completions resume within 1s after each fault'; repeat it for several. The
+    /// exit code is 123 if it does not (docs/failover.md)
+    #[arg(long, value_name = "SENTENCE", value_parser = verdict::parse, requires = "local")]
+    #[serde(with = "verdict::sentences")]
+    pub(super) require: Vec<Requirement>,
     /// Wait for what the program has started, too, such as a daemon; the exit code is the program's
     #[arg(long)]
     pub(super) wait: bool,
@@ -201,6 +208,8 @@ mod tests {
                 "drop request 3 of queue pair 2",
                 "--fault",
                 "fail post-send 3 with ENOMEM",
+                "--require",
+                "no standstill above 1s",
             ]
             .into_iter()
             .chain(["--switch-report"])

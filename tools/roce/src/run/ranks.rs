@@ -27,7 +27,7 @@ use super::run_folder::RunFolder;
 use super::server_wait::{self, ServerWait};
 use super::signals::{Received, Signals, Wake, ends_programs};
 use super::stage::Stage;
-use super::{descendants, fault_log, placeholder, plan, supervisor};
+use super::{descendants, fault_log, placeholder, plan, supervisor, verdict};
 use crate::error::{CliError, Result};
 use crate::local::{Pair, ring};
 use crate::ranks::{Policy, Stream, StreamKind, Supervisor};
@@ -79,8 +79,9 @@ pub(crate) fn run(folder: &Path, starter: u32) -> Result {
     let _file = capture.and_then(Capture::end);
     let code = code?;
     let faults = fault_log::report(&options.faults, folder.path());
+    let verdict = verdict::report(&options, size, began, folder.path());
     // The failure of the program is its own.
-    if code == 0 { faults } else { Err(CliError::Reported(code)) }
+    if code == 0 { faults.and(verdict) } else { Err(CliError::Reported(code)) }
 }
 
 /// The private hosts and their network.

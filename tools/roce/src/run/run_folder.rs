@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::options::Options;
-use super::{fault_log, plan};
+use super::{fault_log, plan, verdict};
 use crate::error::{CliError, Result};
 use crate::loader_variables;
 
@@ -45,11 +45,15 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Creates the folder of a run with what its stages read: the options, and an empty log of faults.
+    /// Creates the folder of a run with what its stages read: the options, and empty logs of faults and of
+    /// what ranks do.
     pub(crate) fn with(options: &Options) -> Result<Self> {
         let folder = Self::new()?;
         plan::write(folder.path(), options)?;
         File::create_new(fault_log::path(folder.path()))?;
+        if !options.require.is_empty() {
+            File::create_new(verdict::path(folder.path()))?;
+        }
         Ok(folder)
     }
 

@@ -25,6 +25,7 @@ use super::placeholder;
 use super::run_folder::RunFolder;
 use super::signals::Signals;
 use super::stage::Stage;
+use super::verdict;
 use crate::error::{CliError, Result};
 use crate::faults::Rails;
 use crate::ranks::pid_of;
@@ -37,6 +38,7 @@ pub(crate) fn start(options: &Options, size: u32) -> Result {
     let signals = Signals::block()?;
     options.faults.check_ranks(Some(size))?;
     options.faults.check_rails(Rails::OfRun(options.rails))?;
+    verdict::check(&options.require, size, options.rails)?;
     let folder = RunFolder::with(options)?;
     let supervisor = match spawn(Isolation::Namespace, &folder)? {
         Some(supervisor) => supervisor,

@@ -19,6 +19,8 @@ fn a_link_or_rail_that_a_command_has_not_is_refused() -> Outcome {
         (&["--local", "2", "--fault", "rail 0 of rank 2 down"], "the ranks are 0 to 1"),
         (&["--local", "2", "--fault", "rail 0 up"], "\"down\" or \"flap\""),
         (&["--fault", "rail 0 down"], private),
+        (&["--local", "2", "--require", "no packet on rail 1 after 2s"], "the rails are 0 to 0"),
+        (&["--local", "2", "--require", "no pause above 2s"], "\"pause\" where"),
     ] {
         let output = roce_run(line).args(["--", "true"]).output()?;
         let said = String::from_utf8(output.stderr)?;
@@ -29,6 +31,17 @@ fn a_link_or_rail_that_a_command_has_not_is_refused() -> Outcome {
         .output()?;
     let said = String::from_utf8(output.stderr)?;
     assert!(!output.status.success() && said.contains(private), "{said}");
+    Ok(())
+}
+
+#[tier1]
+fn a_run_that_does_not_show_what_is_required_ends_with_an_exit_code_of_its_own() -> Outcome {
+    let line = ["--local", "1", "--require", "no standstill above 1s", "--", "true"];
+    let output = roce_run(&line).output()?;
+    let said = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(123), "{said}");
+    let told = "required: no standstill above 1s: not shown: rank 0 completed nothing\n";
+    assert!(said.contains(told), "{said}");
     Ok(())
 }
 
