@@ -1,11 +1,12 @@
-//! Sentences of each kind: about packets, verbs or links.
+//! Sentences of each kind: about packets, verbs, links or devices.
 
+use crate::device_rule::DeviceRule;
 use crate::fault_rule::FaultRule;
 use crate::link_rule::LinkRule;
 use crate::sentence::{FaultRuleError, Result};
 use crate::verb_rule::VerbRule;
 
-/// A sentence about packets, verbs or links.
+/// A sentence about packets, verbs, links or devices.
 ///
 /// ```
 /// use roce_faults::FaultSentence;
@@ -23,6 +24,8 @@ pub enum FaultSentence {
     Verbs(VerbRule),
     /// A fault of links.
     Links(LinkRule),
+    /// What devices lack.
+    Devices(DeviceRule),
 }
 
 impl FaultSentence {
@@ -37,9 +40,10 @@ impl FaultSentence {
                 FaultRule::parse(text).map(Self::Packets)
             }
             Some("rail") => LinkRule::parse(text).map(Self::Links),
+            Some("device") => DeviceRule::parse(text).map(Self::Devices),
             word => Err(FaultRuleError {
                 word: word.unwrap_or_default(),
-                expected: "drop, duplicate, delay, hold, damage, mark, fail, raise or rail",
+                expected: "drop, duplicate, delay, hold, damage, mark, fail, raise, rail or device",
             }),
         }
     }
@@ -48,7 +52,7 @@ impl FaultSentence {
     pub const fn rail(&self) -> Option<u32> {
         match self {
             Self::Packets(rule) => rule.packets.rail,
-            Self::Verbs(_) => None,
+            Self::Verbs(_) | Self::Devices(_) => None,
             Self::Links(rule) => Some(rule.rail),
         }
     }
@@ -59,6 +63,7 @@ impl FaultSentence {
             Self::Packets(rule) => rule.packets.rank,
             Self::Verbs(rule) => rule.at.rank,
             Self::Links(rule) => rule.rank,
+            Self::Devices(rule) => rule.rank,
         }
     }
 }
@@ -69,6 +74,7 @@ impl core::fmt::Display for FaultSentence {
             Self::Packets(rule) => rule.fmt(f),
             Self::Verbs(rule) => rule.fmt(f),
             Self::Links(rule) => rule.fmt(f),
+            Self::Devices(rule) => rule.fmt(f),
         }
     }
 }

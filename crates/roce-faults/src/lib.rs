@@ -1,7 +1,7 @@
 //! Scripted faults as sentences: which packet, call or completion meets which fault.
 //!
 //! A [`FaultRule`] is about packets, a [`VerbRule`] about calls of libibverbs and completions, a [`LinkRule`] about
-//! links, and a [`FaultSentence`] is one of them. A [`Requirement`] is what a run with such faults has to show. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
+//! links, a [`DeviceRule`] about what devices lack, and a [`FaultSentence`] is one of them. A [`Requirement`] is what a run with such faults has to show. `parse` reads a sentence, and `Display` writes the same one. [`RuleCounter`] and
 //! [`VerbCounter`] find what a rule means; what then happens is their caller's work: this crate has no I/O, and neither
 //! reading nor counting allocates.
 //!
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_std)]
 
+mod device_rule;
 mod fault_rule;
 mod fault_sentence;
 mod link_rule;
@@ -32,6 +33,7 @@ mod window;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use device_rule::{DeviceLimit, DeviceLimits, DeviceRule};
 pub use fault_rule::{
     FaultAction, FaultDirection, FaultRule, PacketFacts, PacketKind, PacketSelector, RuleCounter,
     SeenPacket, Sender,

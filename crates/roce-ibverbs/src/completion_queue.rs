@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libc::{EBUSY, EINVAL, EIO};
 use roce_abi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_cq, ibv_cq_ex, ibv_wc};
-use roce_verbs::{Completion, EventSource};
+use roce_verbs::{Completion, EventSource, VerbMoment};
 
 use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
@@ -171,6 +171,9 @@ pub(crate) extern "C" fn resize(queue: &CompletionQueue, count: c_int) -> c_int 
         Ok(capacity) => capacity,
         Err(errno) => return errno::failed(errno),
     };
+    if let Err(errno) = queue.inner.context.meet_faults_of(VerbMoment::ResizeCq) {
+        return errno::failed(errno);
+    }
     let result = queue.inner.queue.resize(capacity);
     if result.is_ok() {
         // SAFETY: a field that this function alone changes.

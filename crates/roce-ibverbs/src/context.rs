@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_abi::{ibv_context, verbs_context};
-use roce_verbs::{Device, EventSource, Own};
+use roce_verbs::{Device, DeviceLimits, Error, EventSource, Own, PortRate, VerbMoment};
 
 use crate::acks::Acks;
 use crate::cancellation::Uncancellable;
@@ -25,6 +25,8 @@ pub(crate) struct Context {
 /// The part that the objects of a context keep alive.
 pub(crate) struct ContextInner {
     pub(crate) device: Device,
+    /// What the device lacks, as scripted faults say.
+    pub(crate) limits: DeviceLimits,
     pub(crate) listed: &'static ListedDevice,
     /// The objects that may have asynchronous events.
     objects: Mutex<HashMap<EventSource, EventTarget>>,
@@ -80,6 +82,22 @@ impl Context {
 }
 
 impl ContextInner {
+    /// Counts a call that scripted faults may let fail.
+    ///
+    /// # Errors
+    /// The error of the fault. A call of a process that inherited the device meets none.
+    pub(crate) fn meet_faults_of(&self, verb: VerbMoment) -> Result<(), c_int> {
+        match self.device.meet_faults_of(verb) {
+            Err(Error::Injected(error)) => Err(error.errno.code()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Returns width and speed of the port.
+    pub(crate) fn rate(&self) -> PortRate {
+        self.limits.port_speed.map_or_else(|| self.listed.rate(), |speed| PortRate::of(Some(speed)))
+    }
+
     /// Locks the objects that may have asynchronous events.
     pub(crate) fn objects(&self) -> MutexGuard<'_, HashMap<EventSource, EventTarget>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +133,9 @@ pub(crate) fn give(
     command_fd: Own<OwnedFd>,
 ) -> *mut ibv_context {
     let objects = Mutex::default();
-    let inner = Arc::new(ContextInner { device, listed, objects, _command_fd: command_fd });
+    let limits = device.limits();
+    let inner = ContextInner { device, limits, listed, objects, _command_fd: command_fd };
+    let inner = Arc::new(inner);
     let context = Box::into_raw(Box::new(Context { verbs: Shared::new(verbs), inner }));
     // SAFETY: inside the box.
     unsafe { context.cast::<ibv_context>().byte_add(offset_of!(verbs_context, context)) }

@@ -16,6 +16,7 @@ use roce_abi::{
 };
 use roce_verbs::{
     AccessFlags, Error, MemoryFault, NullRegion, Prefetch, RegisterOptions, Reregistration,
+    VerbMoment,
 };
 
 use crate::cancellation::Uncancellable;
@@ -339,8 +340,8 @@ pub(crate) unsafe extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
     let _uncancellable = Uncancellable::begin();
     // SAFETY: see `object`.
     let lent = unsafe { object::lend::<MemoryRegion>(region) };
-    let has_windows = match &lent.registration.lock().unwrap_or_else(PoisonError::into_inner).target
-    {
+    let registration = lent.registration.lock().unwrap_or_else(PoisonError::into_inner);
+    let has_windows = match &registration.target {
         Target::Memory(memory) => memory.bound_windows() > 0,
         Target::Null { .. } => false,
     };
@@ -348,6 +349,10 @@ pub(crate) unsafe extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
     if has_windows {
         return errno::failed(EBUSY);
     }
+    if let Err(errno) = registration.pd.context.meet_faults_of(VerbMoment::DeregMr) {
+        return errno::failed(errno);
+    }
+    drop(registration);
     // SAFETY: see `object`.
     drop(unsafe { object::take::<MemoryRegion>(region) });
     0

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn send(
     // SAFETY: see `object`; the operations of a context are called with its objects alone.
     let qp = unsafe { object::lend::<QueuePair>(qp) };
     // SAFETY: the list of the program.
-    let mut list = unsafe { SendList::new(requests, &qp.cap) };
+    let mut list = unsafe { SendList::new(requests, &qp.cap, !qp.context.limits.has_no_atomics) };
     let result = match qp.qp.service() {
         Service::Ud => qp.qp.post_datagrams_with(|buffers| list.next_datagram(buffers)),
         _ => qp.qp.post_send_with(|buffers| Some(list.next(buffers)?.0)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use libc::EBUSY;
 use roce_abi::ibv_pd;
+use roce_verbs::VerbMoment;
 
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
@@ -88,6 +89,11 @@ pub(crate) unsafe extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<ProtectionDomain>(pd) }.inner()) {
         return errno::failed(EBUSY);
+    }
+    // SAFETY: see `object`.
+    let lent = unsafe { object::lend::<ProtectionDomain>(pd) };
+    if let Err(errno) = lent.inner().context.meet_faults_of(VerbMoment::DeallocPd) {
+        return errno::failed(errno);
     }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<ProtectionDomain>(pd) });

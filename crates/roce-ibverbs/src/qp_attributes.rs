@@ -61,6 +61,13 @@ fn apply(qp: &QueuePair, asked: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> 
     {
         return Err(EINVAL);
     }
+    let most = qp.context.limits.max_qp_rd_atom.unwrap_or(u32::MAX);
+    let is_deeper = |flag: c_int, asked: u8| mask & flag != 0 && u32::from(asked) > most;
+    if is_deeper(IBV_QP_MAX_QP_RD_ATOMIC, asked.max_rd_atomic)
+        || is_deeper(IBV_QP_MAX_DEST_RD_ATOMIC, asked.max_dest_rd_atomic)
+    {
+        return Err(EINVAL);
+    }
     // The path lives until the queue pair has it.
     let path = match mask & IBV_QP_AV {
         0 => None,

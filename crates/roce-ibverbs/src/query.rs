@@ -6,20 +6,21 @@ use std::ptr;
 
 use libc::{EINVAL, ENODATA, ENOENT};
 use roce_abi::{
-    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_HCA, IBV_DEVICE_ATOMIC_WRITE, IBV_DEVICE_CURR_QP_STATE_MOD,
-    IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-    IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
-    IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
-    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_ODP_SUPPORT,
-    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_ATOMIC_WRITE, IBV_ODP_SUPPORT_FLUSH,
-    IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
-    IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP,
-    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr,
+    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_HCA, IBV_ATOMIC_NONE, IBV_DEVICE_ATOMIC_WRITE,
+    IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_MEM_WINDOW,
+    IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN,
+    IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2,
+    IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
+    IBV_MTU_4096, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_ATOMIC_WRITE,
+    IBV_ODP_SUPPORT_FLUSH, IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV,
+    IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE,
+    IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context,
+    ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr,
     ibv_query_device_ex_input,
 };
 use roce_verbs::{
     Error, GidEntry, MAX_GROUP_MEMBERS, MAX_GROUPS, MAX_WINDOWS, PathMtu, PortState, QpCap,
+    VerbMoment,
 };
 
 use crate::cancellation::Uncancellable;
@@ -42,6 +43,13 @@ const PHYS_STATE_LINK_UP: u8 = 5;
 fn device_attributes(context: ContextPtr) -> ibv_device_attr {
     let guid = context.inner().listed.node_guid();
     let max_wr = c_int::try_from(QpCap::MAX_WR).unwrap_or(c_int::MAX);
+    let limits = &context.inner().limits;
+    let limited = |limit: Option<u32>, usual: c_int| {
+        limit.and_then(|limit| c_int::try_from(limit).ok()).map_or(usual, |limit| limit.min(usual))
+    };
+    let max_sge = limited(limits.max_sge, 32);
+    let max_rd_atom = limited(limits.max_qp_rd_atom, 128);
+    let of_srq = |usual| if limits.has_no_srq { 0 } else { usual };
     // SAFETY: integers.
     let zero: ibv_device_attr = unsafe { std::mem::zeroed() };
     ibv_device_attr {
@@ -60,26 +68,26 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
             | IBV_DEVICE_SRQ_RESIZE
             | IBV_DEVICE_MEM_WINDOW
             | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-        max_sge: 32,
-        max_sge_rd: 32,
+        max_sge,
+        max_sge_rd: max_sge,
         max_cq: MANY,
         max_cqe: crate::completion_queue::MAX_CQE,
         max_mr: 1 << 20,
         max_pd: MANY,
-        max_qp_rd_atom: 128,
-        max_res_rd_atom: 128 * MANY,
-        max_qp_init_rd_atom: 128,
+        max_qp_rd_atom: max_rd_atom,
+        max_res_rd_atom: max_rd_atom * MANY,
+        max_qp_init_rd_atom: max_rd_atom,
         // As rxe. Atomics are those of the processor, which IBV_ATOMIC_GLOB says; but older UCX has no
         // atomics on devices that claim it.
-        atomic_cap: IBV_ATOMIC_HCA,
+        atomic_cap: if limits.has_no_atomics { IBV_ATOMIC_NONE } else { IBV_ATOMIC_HCA },
         max_mw: c_int::try_from(MAX_WINDOWS).unwrap_or(c_int::MAX),
         max_mcast_grp: MAX_GROUPS as c_int,
         max_mcast_qp_attach: MAX_GROUP_MEMBERS as c_int,
         max_total_mcast_qp_attach: (MAX_GROUPS * MAX_GROUP_MEMBERS) as c_int,
         max_ah: MANY,
-        max_srq: MANY,
-        max_srq_wr: max_wr,
-        max_srq_sge: 32,
+        max_srq: of_srq(MANY),
+        max_srq_wr: of_srq(max_wr),
+        max_srq_sge: of_srq(max_sge),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
@@ -92,6 +100,9 @@ pub(crate) extern "C" fn device(context: ContextPtr, attributes: &mut ibv_device
     let _uncancellable = Uncancellable::begin();
     if context.device().is_inherited() {
         return errno::failed(libc::EIO);
+    }
+    if let Err(errno) = context.inner().meet_faults_of(VerbMoment::QueryDevice) {
+        return errno::failed(errno);
     }
     *attributes = device_attributes(context);
     0
@@ -129,6 +140,9 @@ pub(crate) unsafe extern "C" fn device_ex(
     let context = unsafe { ContextPtr::of(context) };
     if context.device().is_inherited() {
         return errno::failed(libc::EIO);
+    }
+    if let Err(errno) = context.inner().meet_faults_of(VerbMoment::QueryDevice) {
+        return errno::failed(errno);
     }
     // SAFETY: integers.
     let zero: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -168,12 +182,13 @@ fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_i
     if number != 1 {
         return Err(EINVAL);
     }
+    context.inner().meet_faults_of(VerbMoment::QueryPort)?;
     let port = context.device().port().map_err(|error| errno::of(&error))?;
     // SAFETY: integers.
     let zero: ibv_port_attr = unsafe { std::mem::zeroed() };
     let is_active = port.state == PortState::Active;
     let mtu = port.active_mtu.unwrap_or(PathMtu::B256);
-    let rate = context.inner().listed.rate();
+    let rate = context.inner().rate();
     Ok(ibv_port_attr {
         state: if is_active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: IBV_MTU_4096,
@@ -232,11 +247,16 @@ pub(crate) extern "C" fn port_speed(context: ContextPtr, number: u32, speed: &mu
     };
     match port_attributes(context, number) {
         Ok(_) => {
-            *speed = u64::from(context.inner().listed.rate().hundred_megabits());
+            *speed = u64::from(context.inner().rate().hundred_megabits());
             0
         }
         Err(errno) => errno::failed(errno),
     }
+}
+
+fn gids(context: ContextPtr) -> Result<Vec<GidEntry>, c_int> {
+    context.inner().meet_faults_of(VerbMoment::QueryGid)?;
+    context.device().gid_table().map_err(|error: Error| errno::of(&error))
 }
 
 /// Returns a row of the GID table; `ENODATA` for one that is empty.
@@ -245,7 +265,7 @@ fn gid_row(context: ContextPtr, port: u32, index: u32) -> Result<GidEntry, c_int
     if port != 1 || !is_row {
         return Err(EINVAL);
     }
-    let table = context.device().gid_table().map_err(|error: Error| errno::of(&error))?;
+    let table = gids(context)?;
     table.into_iter().find(|row| u32::from(row.index) == index && row.usable).ok_or(ENODATA)
 }
 
@@ -328,9 +348,9 @@ pub(crate) unsafe extern "C" fn gid_table(
     if flags != 0 {
         return -(EINVAL as isize);
     }
-    let table = match context.device().gid_table() {
+    let table = match gids(context) {
         Ok(table) => table,
-        Err(error) => return -(errno::of(&error) as isize),
+        Err(errno) => return -(errno as isize),
     };
     let rows: Vec<_> = table.iter().filter(|row| row.usable).collect();
     if rows.len() > max {

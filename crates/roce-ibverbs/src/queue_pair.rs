@@ -109,12 +109,21 @@ pub(crate) unsafe fn make(
     if contexts.into_iter().chain(srq_context).any(|it| !Arc::ptr_eq(it, &inner.context)) {
         return Err(EINVAL);
     }
+    let limits = &inner.context.limits;
     let cap = &mut attributes.cap;
+    let has_too_many = |pieces: u32| limits.max_sge.is_some_and(|most| pieces > most);
+    if has_too_many(cap.max_send_sge)
+        || has_too_many(cap.max_recv_sge)
+        || limits.max_inline.is_some_and(|most| cap.max_inline_data > most)
+    {
+        return Err(EINVAL);
+    }
     if cap.max_send_wr > 0 {
         cap.max_send_wr = cap.max_send_wr.max(MIN_SEND_WR);
     }
     let min_inline = cap.max_send_sge.saturating_mul(MIN_INLINE_PER_SGE).min(QpCap::MAX_INLINE);
     cap.max_inline_data = cap.max_inline_data.max(min_inline);
+    cap.max_inline_data = cap.max_inline_data.min(limits.max_inline.unwrap_or(u32::MAX));
     let mut builder = inner
         .pd
         .queue_pair(&send_cq.inner().queue, &recv_cq.inner().queue)

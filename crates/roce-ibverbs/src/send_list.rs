@@ -29,6 +29,7 @@ pub(crate) struct SendList {
     pub(crate) current: *mut ibv_send_wr,
     max_inline: u32,
     max_pieces: u32,
+    has_atomics: bool,
     /// The `errno` value of a request that cannot be converted.
     pub(crate) failed: c_int,
 }
@@ -38,9 +39,9 @@ impl SendList {
     ///
     /// # Safety
     /// The requests of the list are as `ibv_post_send` needs them while this is used.
-    pub(crate) unsafe fn new(first: *mut ibv_send_wr, cap: &ibv_qp_cap) -> Self {
+    pub(crate) unsafe fn new(first: *mut ibv_send_wr, cap: &ibv_qp_cap, has_atomics: bool) -> Self {
         let (max_inline, max_pieces) = (cap.max_inline_data, cap.max_send_sge);
-        Self { next: first, current: first, max_inline, max_pieces, failed: 0 }
+        Self { next: first, current: first, max_inline, max_pieces, has_atomics, failed: 0 }
     }
 
     /// Returns the next request, converted, and where it is; `None` at the end, and where it cannot be
@@ -55,6 +56,10 @@ impl SendList {
         self.current = self.next;
         // SAFETY: see `new`.
         match unsafe { convert(&request, self.max_inline, self.max_pieces, buffers) } {
+            Ok(converted) if !self.has_atomics && converted.operation.is_atomic() => {
+                self.failed = EINVAL;
+                None
+            }
             Ok(converted) => {
                 self.next = request.next;
                 Some((converted, self.current))

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use libc::{EBUSY, EINVAL};
+use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
@@ -60,7 +60,11 @@ pub(crate) fn make(
     attributes: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     memory_reserve::check()?;
-    if attributes.max_wr == 0 {
+    let limits = &pd.inner().context.limits;
+    if limits.has_no_srq {
+        return Err(EOPNOTSUPP);
+    }
+    if attributes.max_wr == 0 || limits.max_sge.is_some_and(|most| attributes.max_sge > most) {
         return Err(EINVAL);
     }
     // As with rxe and mlx5, whose requests have room for one in any case.

@@ -10,7 +10,7 @@ mod text;
 
 use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
-use roce_faults::{FaultRule, FaultSentence, LinkRule, VerbRule};
+use roce_faults::{DeviceRule, FaultRule, FaultSentence, LinkRule, VerbRule};
 
 pub use self::activity::{ACTIVITY_INTERVAL, Activity, ActivityKind, ActivityLog};
 pub use self::clock::monotonic;
@@ -61,6 +61,8 @@ pub struct FaultConfig {
     /// Scripted faults of links: what this end sends while its link is down is lost. Whether the interface loses
     /// its carrier is the work of the link's owner.
     pub links: Vec<LinkRule>,
+    /// What devices lack, which is the work of the layer above them.
+    pub devices: Vec<DeviceRule>,
     /// When the run began, on `CLOCK_MONOTONIC`: times of the script count from there. Default: when the script is
     /// made.
     pub began: Option<Duration>,
@@ -90,6 +92,7 @@ impl Default for FaultConfig {
             script: Vec::new(),
             verbs: Vec::new(),
             links: Vec::new(),
+            devices: Vec::new(),
             began: None,
             rank: None,
             peer_rank: None,
@@ -116,6 +119,7 @@ impl FaultConfig {
             FaultSentence::Packets(rule) => self.script.push(rule),
             FaultSentence::Verbs(rule) => self.verbs.push(rule),
             FaultSentence::Links(rule) => self.links.push(rule),
+            FaultSentence::Devices(rule) => self.devices.push(rule),
         }
     }
 }

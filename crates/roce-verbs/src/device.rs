@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use roce_engine::GidEntry;
 use roce_engine::policy::MAX_EXIT_WAIT;
-use roce_faults::VerbMoment;
+use roce_faults::{DeviceLimits, VerbMoment};
 use roce_io::{CaptureFile, FaultEvent, FaultScript, InterfaceInfo, interface_index, interfaces};
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{AsyncEvent, CqHandle, PdHandle};
@@ -445,6 +445,22 @@ impl Device {
                 }
             })
         })
+    }
+
+    /// Counts a call about this device that another interface than this crate's makes, as one that scripted faults may
+    /// meet: the calls of this crate that make objects count themselves.
+    ///
+    /// # Errors
+    /// [`Error::Injected`], if the call is to fail; [`Error::Forked`].
+    pub fn meet_faults_of(&self, verb: VerbMoment) -> Result<(), Error> {
+        self.driver().check_verb(verb)
+    }
+
+    /// Returns what the device lacks, as scripted faults say. Its calls of this crate know no such limits: the
+    /// interface that names them to a program holds them.
+    pub fn limits(&self) -> DeviceLimits {
+        let faults = self.driver().device().verb_faults.as_ref();
+        faults.map_or_else(DeviceLimits::default, VerbFaults::limits)
     }
 
     /// Returns what happened of the scripted faults: of each rule the first sixteen events, then those

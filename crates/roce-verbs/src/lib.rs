@@ -159,7 +159,7 @@ pub use verb_faults::InjectedError;
 pub use wr_error::{BadWr, WrError};
 
 pub use roce_engine::{GidEntry, GidType, InlineBuffers, MAX_WINDOWS, RouteError, WindowType};
-pub use roce_faults::{Errno, FaultRule, FaultSentence, VerbRule};
+pub use roce_faults::{DeviceLimits, Errno, FaultRule, FaultSentence, VerbMoment, VerbRule};
 pub use roce_io::process::{Generation, Own};
 pub use roce_io::{
     FaultConfig, FaultEvent, FaultRates, FaultTextError, GsoMode, OpenError, OtherIdentifications,

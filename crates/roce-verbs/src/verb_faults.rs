@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_engine::{CallFault, CompletionFault, Consumer, Engine};
-use roce_faults::{Errno, FaultEventKind, VerbCounter, VerbFault, VerbMoment, VerbRule};
+use roce_faults::{
+    DeviceLimits, DeviceRule, Errno, FaultEventKind, VerbCounter, VerbFault, VerbMoment, VerbRule,
+};
 use roce_io::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultLog};
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant};
 use roce_wire::Qpn;
@@ -42,6 +44,9 @@ struct State {
     log: FaultLog,
     /// Calls that failed without a device that could count them.
     uncounted: u64,
+    limits: DeviceLimits,
+    /// Places of the rules about what devices lack, and how many devices they met.
+    limiting: Vec<(usize, u64)>,
     activity: Option<ActivityLog>,
 }
 
@@ -69,7 +74,8 @@ impl VerbFaults {
     /// Returns the faults of verbs that a configuration asks for, if it does: new ones, or those of the
     /// process.
     pub(crate) fn of(faults: &FaultConfig, of_process: bool) -> Option<Self> {
-        if faults.verbs.is_empty() && faults.activity.is_none() {
+        let is_of_verbs = !faults.verbs.is_empty() || !faults.devices.is_empty();
+        if !is_of_verbs && faults.activity.is_none() {
             return None;
         }
         if !of_process {
@@ -88,6 +94,8 @@ impl VerbFaults {
         let first = config.script.len();
         let is_ours = |rule: &VerbRule| rule.at.rank.is_none() || rule.at.rank == config.rank;
         let numbered = config.verbs.iter().enumerate().filter(|(_, rule)| is_ours(rule));
+        let is_limit = |rule: &DeviceRule| rule.rank.is_none() || rule.rank == config.rank;
+        let limiting = config.devices.iter().enumerate().filter(|(_, rule)| is_limit(rule));
         let rules = numbered.map(|(place, rule)| Rule {
             fault: rule.fault,
             counter: VerbCounter::new(rule.at),
@@ -100,6 +108,10 @@ impl VerbFaults {
             queue_pairs: 0,
             log: FaultLog::open(config.log.as_deref(), config.rank),
             uncounted: 0,
+            limits: DeviceLimits::of(&config.devices, config.rank),
+            limiting: limiting
+                .map(|(place, _)| (first + config.verbs.len() + config.links.len() + place, 0))
+                .collect(),
             activity: config
                 .activity
                 .as_deref()
@@ -138,6 +150,20 @@ impl VerbFaults {
         let Some(errno) = met.errno else { return Ok(()) };
         state.uncounted += 1;
         Err(InjectedError { verb: VerbMoment::OpenDevice.name(), errno })
+    }
+
+    /// Notes a device that was opened in the events of the rules about what devices lack.
+    pub(crate) fn note_device(&self, interface: &str) {
+        let State { limiting, log, .. } = &mut *self.lock();
+        for (place, number) in limiting {
+            *number += 1;
+            log.note(*place, *number, || format!("the device of {interface} was opened"), None);
+        }
+    }
+
+    /// Returns what devices lack.
+    pub(crate) fn limits(&self) -> DeviceLimits {
+        self.lock().limits
     }
 
     /// Lets the first device that could be opened count the openings that failed before.

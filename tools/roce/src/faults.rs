@@ -127,7 +127,7 @@ impl Faults {
     }
 
     /// Returns the scripted faults in the order of their numbers: those of packets before those of
-    /// verbs and those before links, and of each kind those of the file first.
+    /// verbs and those before links and devices, and of each kind those of the file first.
     pub(crate) fn script(&self) -> Vec<FaultSentence> {
         let of_file = self.faults.iter().flat_map(|file| &file.0);
         let mut script: Vec<_> = of_file.chain(&self.fault).copied().collect();
@@ -135,6 +135,7 @@ impl Faults {
             FaultSentence::Packets(_) => 0,
             FaultSentence::Verbs(_) => 1,
             FaultSentence::Links(_) => 2,
+            FaultSentence::Devices(_) => 3,
         });
         script
     }
@@ -246,7 +247,7 @@ mod tests {
         let error = ScriptFile::parse("faults = ['drop reqest 3']").unwrap_err();
         assert!(error.contains("in \"drop reqest 3\": \"reqest\" where"), "{error}");
         let error = ScriptFile::parse("faults = ['lose request 3']").unwrap_err();
-        assert!(error.contains("mark, fail, raise or rail"), "{error}");
+        assert!(error.contains("mark, fail, raise, rail or device"), "{error}");
         assert!(ScriptFile::parse("fault = []").unwrap_err().contains("fault"));
         assert!(ScriptFile::parse("faults = []").unwrap_err().contains("no sentence"));
     }

@@ -7,16 +7,28 @@ use super::names::is_called;
 pub enum VerbMoment {
     /// A device is opened.
     OpenDevice,
+    /// Attributes of a device are asked for.
+    QueryDevice,
+    /// Attributes of a port are.
+    QueryPort,
+    /// A row of the GID table is, or all of it.
+    QueryGid,
     /// A protection domain is made.
     AllocPd,
+    /// A protection domain is given up.
+    DeallocPd,
     /// Memory is registered.
     RegMr,
+    /// A region is given up.
+    DeregMr,
     /// A memory window is made.
     AllocMw,
     /// A completion channel is made.
     CreateCompChannel,
     /// A completion queue is made.
     CreateCq,
+    /// A completion queue gets another size.
+    ResizeCq,
     /// A shared receive queue is made.
     CreateSrq,
     /// An address handle is made.
@@ -40,13 +52,19 @@ pub enum VerbMoment {
 }
 
 /// Kinds, their names, and those of the counters of calls that failed.
-const MOMENTS: [(VerbMoment, &str, &str); 16] = [
+const MOMENTS: [(VerbMoment, &str, &str); 22] = [
     (VerbMoment::OpenDevice, "open-device", "fault_failed_open_device"),
+    (VerbMoment::QueryDevice, "query-device", "fault_failed_query_device"),
+    (VerbMoment::QueryPort, "query-port", "fault_failed_query_port"),
+    (VerbMoment::QueryGid, "query-gid", "fault_failed_query_gid"),
     (VerbMoment::AllocPd, "alloc-pd", "fault_failed_alloc_pd"),
+    (VerbMoment::DeallocPd, "dealloc-pd", "fault_failed_dealloc_pd"),
     (VerbMoment::RegMr, "reg-mr", "fault_failed_reg_mr"),
+    (VerbMoment::DeregMr, "dereg-mr", "fault_failed_dereg_mr"),
     (VerbMoment::AllocMw, "alloc-mw", "fault_failed_alloc_mw"),
     (VerbMoment::CreateCompChannel, "create-comp-channel", "fault_failed_create_comp_channel"),
     (VerbMoment::CreateCq, "create-cq", "fault_failed_create_cq"),
+    (VerbMoment::ResizeCq, "resize-cq", "fault_failed_resize_cq"),
     (VerbMoment::CreateSrq, "create-srq", "fault_failed_create_srq"),
     (VerbMoment::CreateAh, "create-ah", "fault_failed_create_ah"),
     (VerbMoment::CreateQp, "create-qp", "fault_failed_create_qp"),

@@ -80,8 +80,8 @@ fn moment<'a>(words: &mut Words<'a>) -> Result<'a, VerbMoment> {
     let word = words.next();
     VerbMoment::named(word).ok_or(FaultRuleError {
         word,
-        expected: "open-device, alloc-pd, reg-mr, alloc-mw, create-comp-channel, create-cq, create-srq, \
-                   create-ah, create-qp, modify-qp, post-send, post-recv, post-srq-recv, completion, \
+        expected: "open-device, query-device, query-port, query-gid, alloc-pd, dealloc-pd, reg-mr, dereg-mr, \
+                   alloc-mw, create-comp-channel, create-cq, resize-cq, create-srq, create-ah, create-qp, modify-qp, post-send, post-recv, post-srq-recv, completion, \
                    send-completion or recv-completion",
     })
 }

@@ -69,6 +69,13 @@ pub(crate) unsafe extern "C" fn create(
     // SAFETY: see `object`.
     let pd = unsafe { object::lend_optional::<ProtectionDomain>(attributes.pd) };
     let Some(pd) = pd.filter(|_| has(IBV_QP_INIT_ATTR_PD)) else { return errno::null(EINVAL) };
+    let atomics = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    if extended
+        && pd.inner().context.limits.has_no_atomics
+        && attributes.send_ops_flags & atomics != 0
+    {
+        return errno::null(EOPNOTSUPP);
+    }
     let mut base = ibv_qp_init_attr {
         qp_context: attributes.qp_context,
         send_cq: attributes.send_cq,

@@ -56,7 +56,8 @@ impl fmt::Display for FaultConfig {
         }
         self.script.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
         self.verbs.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
-        self.links.iter().try_for_each(|rule| write!(f, ",{rule}"))
+        self.links.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
+        self.devices.iter().try_for_each(|rule| write!(f, ",{rule}"))
     }
 }
 
@@ -131,7 +132,7 @@ fn parse_sentence(text: &str) -> Result<FaultSentence, FaultTextError> {
 
 #[cfg(test)]
 mod tests {
-    use roce_faults::{FaultRule, LinkRule, VerbRule};
+    use roce_faults::{DeviceRule, FaultRule, LinkRule, VerbRule};
 
     use super::*;
 
@@ -149,6 +150,7 @@ mod tests {
                 script: script.clone(),
                 verbs: verbs.clone(),
                 links: vec![LinkRule::parse("rail 1 down from 2s for 3s").unwrap()],
+                devices: vec![DeviceRule::parse("device has no srq").unwrap()],
                 began: Some(Duration::from_millis(77)),
                 rank: Some(1),
                 max_delay: Duration::from_millis(20),

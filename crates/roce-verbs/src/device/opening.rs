@@ -41,6 +41,7 @@ pub(super) fn open_driver(
         open_engine(interface, 0, &wrapping, &observer, purpose)?;
     if let Some(faults) = &verb_faults {
         faults.count_openings(&mut engine);
+        faults.note_device(&found.name);
         engine.consumer_mut().verb_faults = Some(faults.clone());
     }
     let script = wrapping.script;

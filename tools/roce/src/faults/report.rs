@@ -53,7 +53,7 @@ impl Report {
             FaultSentence::Links(_) => {
                 !of.iter().any(|event| event.is_of_link() && event.number > 0)
             }
-            FaultSentence::Packets(_) | FaultSentence::Verbs(_) => of.iter().all(is_hindered),
+            _ => of.iter().all(is_hindered),
         };
         let missed: Vec<_> =
             self.rules.iter().filter(never).filter(|(rule, _)| judged(rule)).collect();

@@ -61,7 +61,7 @@ impl LinkFaults {
             FaultSentence::Links(rule) => {
                 Some(Rule { rule: *rule, place, met: None, is_down: false, outages: 0 })
             }
-            FaultSentence::Packets(_) | FaultSentence::Verbs(_) => None,
+            _ => None,
         });
         let rules: Vec<_> = rules.collect();
         if rules.is_empty() {

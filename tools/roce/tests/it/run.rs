@@ -5,6 +5,7 @@ mod environment;
 mod faults;
 mod foreign_sockets;
 mod leftovers;
+mod limited_devices;
 mod lines;
 mod links;
 mod perftest;
