@@ -39,7 +39,7 @@ pub use json::{read_json, write_json};
 pub use machine::{About, Commit, Machine, date_and_time};
 pub use markdown::table;
 pub use pairs::{Pair, Sample, pairs};
-pub use plot::{Axis, Chart, Line, charts};
+pub use plot::{Axis, charts, to_svg};
 pub use statistics::Summary;
 pub use summary::{put_between_markers, summary};
 

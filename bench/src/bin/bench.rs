@@ -190,11 +190,11 @@ fn write(report: &Report, folder: &Path) -> Outcome {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     report::write_json(report, &folder.join("results.json"))?;
     fs::write(folder.join("table.md"), report::table(report))?;
-    for chart in report::charts(report) {
+    for (name, chart) in report::charts(report) {
         // A benchmark that was measured at one point only has no plot, and its figures are in the table.
-        match chart.to_svg() {
-            Ok(svg) => fs::write(folder.join(format!("{}.svg", chart.name)), svg)?,
-            Err(why) => eprintln!("no plot: {why}"),
+        match report::to_svg(&chart) {
+            Ok(svg) => fs::write(folder.join(format!("{name}.svg")), svg)?,
+            Err(why) => eprintln!("no plot: {name}: {why}"),
         }
     }
     Ok(())

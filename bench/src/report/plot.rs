@@ -1,14 +1,9 @@
 //! Plots: a chart for each benchmark that has an axis.
 
-use std::fmt::Display;
-use std::io;
-
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::ValueFormatter;
-use plotters::prelude::*;
+use roce_lab::chart::{self, Chart, PlotError, Series, Shape, bytes, draw};
 use serde::{Deserialize, Serialize};
 
-use super::{BenchmarkResult, CandidateResult, Figure, Report, Summary};
+use super::{BenchmarkResult, Figure, Report};
 
 /// What the points of a curve are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +22,7 @@ impl Axis {
     pub fn at(self, x: u64) -> String {
         match self {
             Self::Bytes => bytes(x),
-            Self::QueuePairs => format!("{x} queue pairs"),
-            Self::Ranks => format!("{x} ranks"),
+            _ => format!("{x} {}", self.label()),
         }
     }
 
@@ -45,40 +39,21 @@ impl Axis {
     }
 }
 
-/// A chart that can be drawn.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    /// The benchmark's name: what the file is called after.
-    pub name: String,
-    /// For people.
-    pub title: String,
-    /// Below.
-    pub axis: Axis,
-    /// On the left.
-    pub figure: Figure,
-    /// At least one.
-    pub lines: Vec<Line>,
+/// The charts of a report, and the names of their benchmarks: one for each benchmark with an axis
+/// and something measured.
+pub fn charts(report: &Report) -> Vec<(&str, Chart<'_>)> {
+    report.benchmarks.iter().filter_map(|it| Some((&*it.name, chart(it)?))).collect()
 }
 
-/// A line with its spread.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Line {
-    /// For the legend.
-    pub title: String,
-    /// Lines of one candidate share a colour.
-    pub colour: usize,
-    /// Whether it shows something other than the chart's own figure.
-    pub dashed: bool,
-    /// By x; a single one is a level that does not depend on x.
-    pub points: Vec<(u64, Summary)>,
+/// Draws a chart as SVG.
+///
+/// # Errors
+/// When there are no two points, or the drawing library fails.
+pub fn to_svg(chart: &Chart<'_>) -> Result<String, PlotError> {
+    draw(std::slice::from_ref(chart), SIZE)
 }
 
-/// The charts of a report: one for each benchmark with an axis and something measured.
-pub fn charts(report: &Report) -> Vec<Chart> {
-    report.benchmarks.iter().filter_map(chart).collect()
-}
-
-fn chart(benchmark: &BenchmarkResult) -> Option<Chart> {
+fn chart(benchmark: &BenchmarkResult) -> Option<Chart<'_>> {
     let axis = benchmark.axis?;
     let has = |figure: Figure| {
         let points = benchmark.candidates.iter().flat_map(|candidate| &candidate.points);
@@ -87,190 +62,50 @@ fn chart(benchmark: &BenchmarkResult) -> Option<Chart> {
     let figure = [Figure::Gbits, Figure::BusGbytes, Figure::MicrosMedian, Figure::PerSecond]
         .into_iter()
         .find(|figure| has(*figure))?;
-    let mut lines = Vec::new();
+    let mut series = Vec::new();
     for (colour, candidate) in benchmark.candidates.iter().enumerate() {
-        let line = |title: String, figure, dashed| {
-            let points = points_of(benchmark, candidate, figure);
-            (!points.is_empty()).then_some(Line { title, colour, dashed, points })
+        let is_curve = candidate.points.len() > 1;
+        let shape = if is_curve { Shape::Dotted } else { Shape::Dashed };
+        let line = |title: String, figure, shape| {
+            let summary =
+                |x: u64| Some((x as f64, benchmark.summary(&candidate.name, Some(x), figure)?));
+            let points: Vec<_> = candidate.points.iter().filter_map(|it| summary(it.x?)).collect();
+            let medians = points.iter().map(|(x, y)| (*x, y.median)).collect();
+            let spread = points.iter().map(|(x, y)| (*x, y.low, y.high));
+            let spread = spread.filter(|_| shape == Shape::Dotted).collect();
+            let line = Series { spread, ..Series::new(title, colour, shape, medians) };
+            (!line.points.is_empty()).then_some(line)
         };
-        lines.extend(line(candidate.title.clone(), figure, false));
+        series.extend(line(candidate.title.clone(), figure, shape));
         // Of a level the median says enough.
-        if figure == Figure::MicrosMedian && candidate.points.len() > 1 {
-            lines.extend(line(format!("{}, 99 %", candidate.title), Figure::Micros99, true));
+        if figure == Figure::MicrosMedian && is_curve {
+            let title = format!("{}, 99 %", candidate.title);
+            series.extend(line(title, Figure::Micros99, Shape::Dashed));
         }
     }
-    Some(Chart {
-        name: benchmark.name.clone(),
-        title: benchmark.title.clone(),
-        axis,
-        figure,
-        lines,
-    })
-}
-
-fn points_of(
-    benchmark: &BenchmarkResult,
-    of: &CandidateResult,
-    figure: Figure,
-) -> Vec<(u64, Summary)> {
-    let point = |x: u64| Some((x, benchmark.summary(&of.name, Some(x), figure)?));
-    of.points.iter().filter_map(|each| point(each.x?)).collect()
-}
-
-impl Chart {
-    /// Draws it as SVG.
-    ///
-    /// # Errors
-    /// When there is no line, or the drawing library fails.
-    pub fn to_svg(&self) -> io::Result<String> {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&root).map_err(io::Error::other)?;
-            root.present().map_err(|why| io::Error::other(why.to_string()))?;
-        }
-        Ok(svg)
-    }
-
-    fn draw(&self, root: &Area<'_>) -> Result<(), String> {
-        let points = || self.lines.iter().flat_map(|line| &line.points);
-        let xs = || points().map(|(x, _)| *x as f64);
-        let (left, right) = (xs().fold(f64::MAX, f64::min), xs().fold(0.0, f64::max));
-        let low = points().map(|(_, y)| y.low).fold(f64::MAX, f64::min);
-        let high = points().map(|(_, y)| y.high).fold(0.0, f64::max);
-        if left >= right || high <= 0.0 {
-            return Err(format!("{}: a plot needs at least two points", self.name));
-        }
-        let low = if low > 0.0 { low } else { high / 1e6 };
-        root.fill(&WHITE).map_err(told)?;
-        let mut builder = ChartBuilder::on(root);
-        builder.margin(20).margin_top(44).margin_right(LEGEND).x_label_area_size(48);
-        builder.y_label_area_size(76);
-        // Sizes and times span decades; ranks and shares of one link do not.
-        match self.axis {
-            Axis::Bytes => self.draw_on(
-                root,
-                builder.build_cartesian_2d(
-                    (left..right).log_scale().base(2.0),
-                    (low / 1.5..high * 1.5).log_scale(),
-                ),
-            ),
-            Axis::QueuePairs => self.draw_on(
-                root,
-                builder.build_cartesian_2d((left..right).log_scale().base(2.0), 0.0..high * 1.08),
-            ),
-            Axis::Ranks => {
-                self.draw_on(root, builder.build_cartesian_2d(left..right, 0.0..high * 1.08))
-            }
-        }
-    }
-
-    fn draw_on<'a, X, Y>(
-        &self,
-        root: &Area<'a>,
-        context: Result<ChartContext<'_, Backend<'a>, Cartesian2d<X, Y>>, DrawError>,
-    ) -> Result<(), String>
-    where
-        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    {
-        let mut context = context.map_err(told)?;
-        let ranks = self.axis == Axis::Ranks;
-        context
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(INK)
-            .label_style((FONT, 14, &INK))
-            .x_labels(if ranks { 8 } else { 12 })
-            .y_labels(12)
-            .x_label_formatter(&|x| {
-                let whole = x.fract().abs() < 1e-9;
-                if whole { self.axis.tick(*x as u64) } else { String::new() }
-            })
-            .y_label_formatter(&|y| self.figure.bare(*y))
-            .x_desc(self.axis.label())
-            .y_desc(format!("{}, {}", self.figure, self.figure.unit()))
-            .axis_desc_style((FONT, 15, &INK))
-            .draw()
-            .map_err(told)?;
-        let x_range = context.x_range();
-        for (place, line) in self.lines.iter().enumerate() {
-            let colour = COLOURS[line.colour % COLOURS.len()];
-            let is_level = line.points.len() == 1;
-            let mut path: Vec<(f64, f64)> =
-                line.points.iter().map(|(x, y)| (*x as f64, y.median)).collect();
-            if let (true, [(_, y)]) = (is_level, path.as_slice()) {
-                path = vec![(x_range.start, *y), (x_range.end, *y)];
-            }
-            if line.dashed || is_level {
-                let dashes = DashedLineSeries::new(path, 5, 4, colour.stroke_width(1));
-                context.draw_series(dashes).map_err(told)?;
-            } else {
-                let whole = LineSeries::new(path, colour.stroke_width(2)).point_size(3);
-                context.draw_series(whole).map_err(told)?;
-                let spread = line.points.iter().map(|(x, y)| {
-                    PathElement::new([(*x as f64, y.low), (*x as f64, y.high)], colour.mix(0.5))
-                });
-                context.draw_series(spread).map_err(told)?;
-            }
-            legend(root, place, line, is_level)?;
-        }
-        let style = TextStyle::from((FONT, 17).into_font()).color(&INK);
-        root.draw(&Text::new(self.title.clone(), (76, 14), style)).map_err(told)
-    }
-}
-
-fn legend(root: &Area<'_>, place: usize, line: &Line, is_level: bool) -> Result<(), String> {
-    let colour = COLOURS[line.colour % COLOURS.len()];
-    let (left, y) = (SIZE.0 as i32 - LEGEND as i32 + 14, 56 + 22 * place as i32);
-    let stroke = colour.stroke_width(if line.dashed || is_level { 1 } else { 3 });
-    let length =
-        if line.dashed || is_level { [0, 6, 10, 16, 20, 24] } else { [0, 24, 24, 24, 24, 24] };
-    for part in length.chunks(2) {
-        let ends = [(left + part[0], y), (left + part[1], y)];
-        root.draw(&PathElement::new(ends, stroke)).map_err(told)?;
-    }
-    let style = TextStyle::from((FONT, 14).into_font()).color(&INK);
-    root.draw(&Text::new(line.title.clone(), (left + 32, y - 7), style)).map_err(told)
-}
-
-type Backend<'a> = SVGBackend<'a>;
-type Area<'a> = DrawingArea<Backend<'a>, Shift>;
-type DrawError = DrawingAreaErrorKind<<Backend<'static> as DrawingBackend>::ErrorType>;
-
-fn told(why: impl Display) -> String {
-    why.to_string()
-}
-
-fn bytes(x: u64) -> String {
-    match x {
-        x if x >= 1 << 20 && x % (1 << 20) == 0 => format!("{} MiB", x >> 20),
-        x if x >= 1 << 10 && x % (1 << 10) == 0 => format!("{} KiB", x >> 10),
-        x => format!("{x} B"),
-    }
+    let tick =
+        move |x: f64| if x.fract().abs() < 1e-9 { axis.tick(x as u64) } else { String::new() };
+    // Sizes and times span decades; ranks and shares of one link do not.
+    let x = chart::Axis {
+        base: (axis != Axis::Ranks).then_some(2.0),
+        most_labels: if axis == Axis::Ranks { 8 } else { 12 },
+        label: Box::new(tick),
+        ..chart::Axis::linear(axis.label())
+    };
+    let y = chart::Axis {
+        base: (axis == Axis::Bytes).then_some(10.0),
+        most_labels: 12,
+        label: Box::new(move |y| figure.bare(y)),
+        ..chart::Axis::linear(format!("{figure}, {}", figure.unit()))
+    };
+    Some(Chart { title: benchmark.title.clone(), x, y, series })
 }
 
 const SIZE: (u32, u32) = (1000, 520);
-/// Width of the legend on the right.
-const LEGEND: u32 = 250;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(52, 60, 72);
-const GRID: RGBColor = RGBColor(225, 229, 234);
-/// Colours that remain distinct for colour-blind readers.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 92, 175),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 140, 105),
-    RGBColor(110, 110, 110),
-    RGBColor(180, 70, 150),
-    RGBColor(160, 120, 0),
-    RGBColor(70, 160, 220),
-];
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PointResult, Run, example};
+    use super::super::{CandidateResult, PointResult, Run, example};
     use super::*;
 
     fn curve(figures: &[(Figure, [f64; 3])]) -> BenchmarkResult {
@@ -293,8 +128,8 @@ mod tests {
         report.benchmarks.push(curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]));
         let charts = charts(&report);
         assert_eq!(charts.len(), 1, "a benchmark without axis has none");
-        assert_eq!((charts[0].figure, charts[0].lines.len()), (Figure::Gbits, 1));
-        let svg = charts[0].to_svg().unwrap();
+        assert_eq!((charts[0].0, charts[0].1.series.len()), ("curve", 1));
+        let svg = to_svg(&charts[0].1).unwrap();
         for word in ["by size", "roce write", "512 KiB", "payload, Gbit/s", "</svg>"] {
             assert!(svg.contains(word), "{word}");
         }
@@ -303,12 +138,13 @@ mod tests {
     #[test]
     fn latency_has_its_percentile_beside_it_but_a_level_has_not() {
         let figures = [(Figure::MicrosMedian, [3.0; 3]), (Figure::Micros99, [9.0; 3])];
-        let chart = chart(&curve(&figures)).unwrap();
-        let lines: Vec<_> = chart.lines.iter().map(|line| (&*line.title, line.dashed)).collect();
-        assert_eq!(lines, [("roce write", false), ("roce write, 99 %", true)]);
+        let curve_of_both = curve(&figures);
+        let chart = chart(&curve_of_both).unwrap();
+        let lines: Vec<_> = chart.series.iter().map(|line| (&*line.name, line.shape)).collect();
+        assert_eq!(lines, [("roce write", Shape::Dotted), ("roce write, 99 %", Shape::Dashed)]);
         let mut level = curve(&figures);
         level.candidates[0].points.truncate(1);
-        assert_eq!(super::chart(&level).unwrap().lines.len(), 1);
+        assert_eq!(super::chart(&level).unwrap().series.len(), 1);
     }
 
     #[test]
@@ -317,9 +153,9 @@ mod tests {
         let mut raw = CandidateResult::named("raw", "raw trains");
         raw.points = vec![benchmark.candidates[0].points[2].clone()];
         benchmark.candidates.push(raw);
-        assert!(chart(&benchmark).unwrap().to_svg().unwrap().contains("raw trains"));
+        assert!(to_svg(&chart(&benchmark).unwrap()).unwrap().contains("raw trains"));
         benchmark.candidates.remove(0);
-        assert!(chart(&benchmark).unwrap().to_svg().is_err());
+        assert!(to_svg(&chart(&benchmark).unwrap()).is_err());
     }
 
     #[test]
@@ -328,7 +164,7 @@ mod tests {
         let mut broken = CandidateResult::named("bbr", "TCP, BBR");
         broken.points = vec![PointResult { x: Some(8), runs: vec![Run::failed(1, "no")] }];
         benchmark.candidates.push(broken);
-        assert_eq!(chart(&benchmark).unwrap().lines.len(), 1);
+        assert_eq!(chart(&benchmark).unwrap().series.len(), 1);
     }
 
     #[test]

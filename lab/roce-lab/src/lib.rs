@@ -5,13 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
+
 mod fabric;
 mod flows;
 mod ladder;
 mod lesson;
 mod packet_label;
 mod packet_layers;
-mod plot;
 mod ring;
 mod run;
 mod scale;
@@ -21,6 +22,7 @@ mod trial;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use chart::PlotError;
 pub use fabric::{
     FabricControl, FabricError, FabricReport, FabricResults, FabricSample, FabricScenario,
     FabricShape, FabricWorkload, FlowResult, FlowSizes, FlowSpec, QueueStats, Recovery,
@@ -34,7 +36,6 @@ pub use lesson::{
     StateName, Trial, Until, Verdict, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
-pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_fabric::EcnMarking;
 pub use roce_simnet::{

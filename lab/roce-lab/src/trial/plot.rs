@@ -3,8 +3,8 @@
 use roce_transport::Instant;
 
 use super::{TrialRun, TrialSample};
+use crate::chart::{Axis, Chart, PlotError, Points, Series, Shape, draw};
 use crate::lesson::{LessonError, PlotData, Quantity};
-use crate::plot::{COLOURS, Line, Panel, PlotError, draw};
 
 /// A plot of a section.
 #[derive(Clone, Debug)]
@@ -42,10 +42,15 @@ pub(crate) fn plot(
         Quantity::Rate | Quantity::Throughput => ("Gbit/s", 1e9),
         Quantity::Queue => ("KB", 1e3),
     };
-    let mut panels: Vec<Panel> = Vec::new();
+    let is_queue = data.of == Quantity::Queue;
+    let mut panels: Vec<Chart<'_>> = Vec::new();
     for (number, trial) in trials.iter().enumerate() {
         let mut lines = Vec::new();
-        if data.of == Quantity::Queue {
+        let mut add = |name: &str, colour, mut points: Points| {
+            points.retain(|point| point.0 <= end);
+            lines.push(Series::new(name, colour, Shape::Line, points));
+        };
+        if is_queue {
             let of: Box<dyn Fn(&TrialSample) -> f64> = match &data.names[..] {
                 [] => Box::new(|it| it.queues.iter().copied().max().unwrap_or(0) as f64),
                 [from, to] => {
@@ -55,47 +60,44 @@ pub(crate) fn plot(
                 }
                 [name, ..] => return Err(unknown(name)),
             };
-            let points = points(trial, size, of);
-            let name = if trials.len() > 1 { trial.name.clone() } else { String::new() };
-            lines.push(Line { name, points, colour: COLOURS[number % COLOURS.len()] });
+            let name = if trials.len() > 1 { &*trial.name } else { "" };
+            add(name, number, points(trial, size, of));
         } else {
-            for (flow, name) in trial.flows.iter().enumerate() {
-                if !data.names.is_empty() && !data.names.contains(name) {
-                    continue;
-                }
+            let is_shown = |name: &String| data.names.is_empty() || data.names.contains(name);
+            let shown = trial.flows.iter().enumerate().filter(|(_, name)| is_shown(name));
+            for (colour, (flow, name)) in shown.enumerate() {
                 let points = match data.of {
                     Quantity::Rate => points(trial, size, |it| it.rates[flow]),
                     _ => throughput(trial, flow, end),
                 };
-                let colour = COLOURS[lines.len() % COLOURS.len()];
-                lines.push(Line { name: name.clone(), points, colour });
+                add(name, colour, points);
             }
         }
-        for line in &mut lines {
-            line.points.retain(|point| point.0 <= end);
-        }
-        match panels.last_mut().filter(|_| data.of == Quantity::Queue) {
-            Some(panel) => panel.lines.append(&mut lines),
+        match panels.last_mut().filter(|_| is_queue) {
+            Some(panel) => panel.series.append(&mut lines),
             None => {
                 let title = match trials.len() {
-                    1 => data.title.clone(),
-                    _ if data.of == Quantity::Queue => data.title.clone(),
-                    _ => format!("{}: {}", data.title, trial.name),
+                    2.. if !is_queue => format!("{}: {}", data.title, trial.name),
+                    _ => data.title.clone(),
                 };
-                panels.push(Panel { title, unit, lines });
+                let (x, y) = (Axis::time(end), Axis::linear(unit));
+                panels.push(Chart { title, x, y, series: lines });
             }
         }
     }
+    let highest = panels.iter().map(Chart::highest).fold(0.0, f64::max);
+    if highest > 0.0 {
+        panels.iter_mut().for_each(|panel| panel.y.range = Some(0.0..highest * 1.1));
+    }
     let size = (SIZE.0, SIZE.1 * panels.len() as u32);
     let refused = |why: PlotError| LessonError::Refused { section, why: why.to_string() };
-    let svg = draw(&panels, end, true, size).map_err(refused)?;
-    let highest = panels.iter().map(Panel::highest).fold(0.0, f64::max);
+    let svg = draw(&panels, size).map_err(refused)?;
     let text = |panel| text(panel, highest, end, panels.len() > 1);
     let lines = panels.iter().flat_map(text).collect();
     Ok(TrialPlot { title: data.title.clone(), svg, lines })
 }
 
-fn points(trial: &TrialRun, size: f64, of: impl Fn(&TrialSample) -> f64) -> Vec<(f64, f64)> {
+fn points(trial: &TrialRun, size: f64, of: impl Fn(&TrialSample) -> f64) -> Points {
     // The highest of the samples that share a point.
     let step = trial.samples.len().div_ceil(MAX_POINTS).max(1);
     let point = |chunk: &[TrialSample]| {
@@ -106,7 +108,7 @@ fn points(trial: &TrialRun, size: f64, of: impl Fn(&TrialSample) -> f64) -> Vec<
 }
 
 /// Returns what arrives in Gbit/s, over intervals.
-fn throughput(trial: &TrialRun, flow: usize, end: f64) -> Vec<(f64, f64)> {
+fn throughput(trial: &TrialRun, flow: usize, end: f64) -> Points {
     let interval = end / INTERVALS as f64;
     let mut points = vec![(0.0, 0.0)];
     let mut from = (0.0, 0);
@@ -126,13 +128,13 @@ fn micros(at: Instant) -> f64 {
 }
 
 /// Returns a line of bars for each line of the panel, all of one height.
-fn text(panel: &Panel, highest: f64, end: f64, is_titled: bool) -> Vec<String> {
-    let width = panel.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+fn text(panel: &Chart<'_>, highest: f64, end: f64, is_titled: bool) -> Vec<String> {
+    let width = panel.series.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
     let mut lines = Vec::new();
     if is_titled {
         lines.push(panel.title.clone());
     }
-    for Line { name, points, .. } in &panel.lines {
+    for Series { name, points, .. } in &panel.series {
         let mut bars = [0.0_f64; COLUMNS];
         let mut seen = [false; COLUMNS];
         for (at, value) in points {
@@ -155,7 +157,7 @@ fn text(panel: &Panel, highest: f64, end: f64, is_titled: bool) -> Vec<String> {
         let bars: String = bars.iter().map(bar).collect();
         lines.push(format!("{name:width$} │{bars}│"));
     }
-    let axis = format!("0 to {}; full height {highest:.1} {}", span(end), panel.unit);
+    let axis = format!("0 to {}; full height {highest:.1} {}", span(end), panel.y.name);
     lines.push(format!("{:width$}  {axis}", ""));
     lines
 }
