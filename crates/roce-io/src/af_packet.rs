@@ -28,7 +28,7 @@ use crate::{
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::OpenError,
     filter, given_sockets,
-    interface_errors::{explain, explain_refusal},
+    interface_errors::explain,
     interfaces::{find_interface, find_known},
     sys,
     transmitter::Transmitter,
@@ -217,20 +217,11 @@ impl FrameDevice for AfPacket {
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
-        if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
-            return Ok(0);
-        }
-        let (socket, interface) = (self.socket.as_fd(), &*self.interface.name);
-        let mut kernel = PacketKernel { socket, interface, bypass: &mut self.bypass };
-        let refused = self.transmitter.fill(&kernel, &self.capabilities, interface, fill).err();
-        let sent = match self.transmitter.flush(&mut kernel, Instant::now) {
-            Ok(sent) => sent,
-            Err(error) => {
-                let device = (&self.interface, self.socket.as_fd());
-                return Err(explain_refusal(error, device, &mut self.capabilities));
-            }
-        };
-        refused.map_or(Ok(sent), |error| Err(error.into()))
+        let (socket, interface) = (self.socket.as_fd(), &self.interface);
+        let name = &*interface.name;
+        let mut kernel = PacketKernel { socket, interface: name, bypass: &mut self.bypass };
+        let device = (interface, socket);
+        self.transmitter.transmit(&mut kernel, device, &mut self.capabilities, fill)
     }
 
     fn has_unsent(&self) -> bool {

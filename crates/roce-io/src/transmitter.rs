@@ -1,11 +1,13 @@
 //! Sends frames: slots are filled, handed to the kernel in batches, and kept while its queues are
 //! full, within the bounds of [`Stall`].
 
-use std::{collections::VecDeque, io, time::Instant};
+use std::{collections::VecDeque, io, os::fd::BorrowedFd, time::Instant};
 
 use crate::{
     device::{DeviceCapabilities, TxFrame},
     error::DeviceError,
+    interface_errors::explain_refusal,
+    interfaces::InterfaceInfo,
     send_counts::{SendCounts, is_full, is_lost},
     stall::{Stall, Verdict},
     vnet_hdr::{self, MAX_FRAME_LEN},
@@ -96,9 +98,28 @@ impl<N: Copy> Transmitter<N> {
         }
     }
 
+    /// Fills free slots, and hands all ready frames to the kernel; returns how many it took. Frames that
+    /// the kernel refused wait for their time.
+    pub(crate) fn transmit<K: Kernel<Note = N>>(
+        &mut self,
+        kernel: &mut K,
+        device: (&InterfaceInfo, BorrowedFd<'_>),
+        capabilities: &mut DeviceCapabilities,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+    ) -> io::Result<usize> {
+        if self.next_attempt().is_some_and(|at| Instant::now() < at) {
+            return Ok(0);
+        }
+        let refused = self.fill(kernel, capabilities, &device.0.name, fill).err();
+        match self.flush(kernel) {
+            Ok(sent) => refused.map_or(Ok(sent), |error| Err(error.into())),
+            Err(error) => Err(explain_refusal(error, device, capabilities)),
+        }
+    }
+
     /// Lends free slots to `fill` until it returns `None`, none is free, the batch is full, or the
     /// frame may not be sent.
-    pub(crate) fn fill<K: Kernel<Note = N>>(
+    fn fill<K: Kernel<Note = N>>(
         &mut self,
         kernel: &K,
         capabilities: &DeviceCapabilities,
@@ -123,11 +144,7 @@ impl<N: Copy> Transmitter<N> {
 
     /// Hands the ready frames to the kernel; returns how many it took. Reads the clock only if the
     /// kernel refuses a frame.
-    pub(crate) fn flush<K: Kernel<Note = N>>(
-        &mut self,
-        kernel: &mut K,
-        clock: fn() -> Instant,
-    ) -> io::Result<usize> {
+    fn flush<K: Kernel<Note = N>>(&mut self, kernel: &mut K) -> io::Result<usize> {
         let (mut sent, mut down_before, mut refusal) = (0, false, None);
         while self.has_unsent() {
             match kernel.send(&self.frames) {
@@ -135,7 +152,7 @@ impl<N: Copy> Transmitter<N> {
                 Err(error) if is_full(&error) => match kernel.on_full(&self.frames) {
                     Full::Sent(count) => sent += self.on_taken(count),
                     Full::Waits { has_carrier } => {
-                        self.on_full(clock(), has_carrier);
+                        self.on_full(Instant::now(), has_carrier);
                         break;
                     }
                 },

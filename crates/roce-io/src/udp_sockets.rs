@@ -35,7 +35,7 @@ use crate::{
     Filter, GsoMode, InterfaceInfo,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::{OpenError, PortError},
-    interface_errors::{explain, explain_refusal},
+    interface_errors::explain,
     interfaces::{find_interface, find_known},
     port_reservation::{PortReservation, PortReservationConfig, explain_taken},
     sys::{
@@ -357,19 +357,8 @@ impl FrameDevice for UdpSockets {
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
-        if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
-            return Ok(0);
-        }
-        let name = &self.interface.name;
-        let refused = self.transmitter.fill(&self.kernel, &self.capabilities, name, fill).err();
-        let sent = match self.transmitter.flush(&mut self.kernel, Instant::now) {
-            Ok(sent) => sent,
-            Err(error) => {
-                let device = (&self.interface, self.socket.as_fd());
-                return Err(explain_refusal(error, device, &mut self.capabilities));
-            }
-        };
-        refused.map_or(Ok(sent), |error| Err(error.into()))
+        let device = (&self.interface, self.socket.as_fd());
+        self.transmitter.transmit(&mut self.kernel, device, &mut self.capabilities, fill)
     }
 
     fn has_unsent(&self) -> bool {

@@ -17,6 +17,11 @@ use roce_tests::services::{Caller, by, datagrams, over, reliable, unreliable};
 use roce_verbs::{Backend, Device, DeviceConfig, Error, FaultConfig, OpenError, XdpError};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
+/// None in a user namespace, which may not load programs.
+fn cable(mtu: u32) -> Option<Cable> {
+    (!is_in_user_namespace()).then(|| Cable::with_mtu(mtu))
+}
+
 /// Opens an interface by AF_XDP, once no process has it any more.
 fn open_xdp(host: &Host) -> TestDevice {
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -35,9 +40,6 @@ fn open_xdp(host: &Host) -> TestDevice {
 
 #[tier1]
 fn back_ends_exchange_messages_of_all_services_over_ipv4_and_ipv6() {
-    if is_in_user_namespace() {
-        return;
-    }
     let xdp = Backend::AfXdp;
     for (one, other, mtu) in [
         (xdp, xdp, 1500),
@@ -48,7 +50,7 @@ fn back_ends_exchange_messages_of_all_services_over_ipv4_and_ipv6() {
         (xdp, Backend::Udp, 4200),
         (Backend::Udp, xdp, 1500),
     ] {
-        let cable = Cable::with_mtu(mtu);
+        let Some(cable) = cable(mtu) else { return };
         let left = TestDevice::on(&cable.left, by(one));
         let right = TestDevice::on(&cable.right, by(other));
         assert_eq!([left.device.backend(), right.device.backend()], [one, other]);
@@ -71,10 +73,7 @@ fn back_ends_exchange_messages_of_all_services_over_ipv4_and_ipv6() {
 
 #[tier1]
 fn losses_and_damage_reach_no_memory_and_no_application() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let faults: FaultConfig =
         "loss=0.01,duplicate=0.01,reorder=0.01,corrupt=0.02,seed=3".parse().unwrap();
     let config = DeviceConfig { faults: Some(faults), ..by(Backend::AfXdp) };
@@ -89,10 +88,7 @@ fn losses_and_damage_reach_no_memory_and_no_application() {
 
 #[tier1]
 fn several_processes_share_an_interface_that_one_of_them_uses_by_af_xdp() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let far = TestDevice::on(&cable.right, by(Backend::AfPacket));
     let first = TestDevice::on(&cable.left, by(Backend::AfXdp));
     assert_eq!(first.device.backend(), Backend::AfXdp);
@@ -110,10 +106,7 @@ fn several_processes_share_an_interface_that_one_of_them_uses_by_af_xdp() {
 
 #[tier1]
 fn all_shards_exchange_messages_where_the_first_has_af_xdp() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let far = TestDevice::on(&cable.right, by(Backend::AfXdp));
     let two = DeviceConfig { shards: 2, ..by(Backend::AfXdp) };
     let device = cable.left.run(|| Device::open("eth0", two)).unwrap();
@@ -137,10 +130,7 @@ fn start_echo(host: &Host, port: u16) -> Echo {
 
 #[tier1]
 fn processes_that_are_killed_in_any_order_disturb_none_of_the_others() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let far = TestDevice::on(&cable.right, by(Backend::AfXdp));
     let near = TestDevice::on(&cable.left, by(Backend::AfPacket));
     let begin = |number: u16| {
@@ -172,11 +162,8 @@ fn processes_that_are_killed_in_any_order_disturb_none_of_the_others() {
 /// `ROCE_XDP_KILL_ROUNDS` runs it longer; six rounds have each order.
 #[tier1]
 fn nothing_is_left_in_the_kernel_when_all_processes_are_killed() {
-    if is_in_user_namespace() {
-        return;
-    }
+    let Some(cable) = cable(1500) else { return };
     let rounds = env::var("ROCE_XDP_KILL_ROUNDS").map_or(6, |rounds| rounds.parse().unwrap());
-    let cable = Cable::with_mtu(1500);
     let far = TestDevice::on(&cable.right, by(Backend::AfPacket));
     let mut ids = BTreeSet::new();
     for round in 0..rounds {
@@ -219,10 +206,7 @@ fn xdp_of(host: &Host) -> String {
 
 #[tier1]
 fn tcp_over_the_interface_of_a_busy_device_carries_what_it_is_given() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let left = TestDevice::on(&cable.left, by(Backend::AfXdp));
     let right = TestDevice::on(&cable.right, by(Backend::AfXdp));
     let listener = cable.right.run(|| TcpListener::bind("10.1.0.2:7000")).unwrap();
@@ -244,10 +228,7 @@ fn tcp_over_the_interface_of_a_busy_device_carries_what_it_is_given() {
 
 #[tier1]
 fn without_rights_the_back_end_is_refused_in_a_line_that_says_what_to_do() {
-    if is_in_user_namespace() {
-        return;
-    }
-    let cable = Cable::with_mtu(1500);
+    let Some(cable) = cable(1500) else { return };
     let refused = |kept: CapabilitySet| {
         cable.left.run(|| {
             // Those of this thread, which ends with the closure.

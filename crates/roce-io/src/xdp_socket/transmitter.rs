@@ -1,5 +1,9 @@
 //! Sends frames through an AF_XDP socket: slots are filled, shown to the kernel in batches, and kept while its
 //! queues are full, within the bounds of [`Stall`].
+//!
+//! It is no [`Kernel`](crate::transmitter::Kernel): the slots are memory of the socket and free only once
+//! a ring returns them, and a call of the kernel tells an error although it has taken frames, so that how
+//! many it took is read from the ring.
 
 use std::{io, os::fd::BorrowedFd, time::Instant};
 

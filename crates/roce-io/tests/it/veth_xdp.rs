@@ -8,8 +8,7 @@ use std::{
 };
 
 use crate::common::{
-    Frame, MODES, Outcome, collect, config, counter, ipv4, ipv6, mac, open, payload, send, single,
-    train,
+    Frame, MODES, Outcome, collect, config, counter, ipv4, ipv6, open, payload, send, single, train,
 };
 use roce_io::{
     AfPacket, AfPacketConfig, DeviceError, Filter, FrameDevice, QpnBlocks, RefusedByXdp, XdpConfig,
@@ -19,9 +18,14 @@ use roce_netns::{Host, Link, VirtualNetwork, is_in_user_namespace};
 use roce_test_macros::tier1;
 
 type Device = XdpSocket<AfPacket>;
+type Ends = (Host, Host, [u8; 6]);
 
-/// Two hosts on a cable, `10.0.0.1` and `10.0.0.2`.
-fn cable(mtu: u32) -> Result<(Host, Host), Box<dyn std::error::Error>> {
+/// Two hosts on a cable, `10.0.0.1` and `10.0.0.2`, and the address of the second one's interface.
+/// None in a user namespace, which may not load programs.
+fn cable(mtu: u32) -> Result<Option<Ends>, Box<dyn std::error::Error>> {
+    if is_in_user_namespace() {
+        return Ok(None);
+    }
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
     network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu })?;
@@ -29,7 +33,9 @@ fn cable(mtu: u32) -> Result<(Host, Host), Box<dyn std::error::Error>> {
         host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
         host.address("eth0", format!("fd00::{number}/64").parse()?)?;
     }
-    Ok((left, right))
+    let all = right.run(roce_io::interfaces)?;
+    let to = all.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
+    Ok(Some((left, right, to)))
 }
 
 fn filter(blocks: &[u16]) -> Filter {
@@ -80,15 +86,10 @@ fn bytes(arrived: Vec<crate::common::Arrived>) -> Vec<Vec<u8>> {
 
 #[tier1]
 fn frames_of_all_lengths_pass_from_and_to_each_kind_of_socket() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
     for mtu in [1500, 4300, 9000] {
-        let (left, right) = cable(mtu)?;
+        let Some((left, right, to)) = cable(mtu)? else { return Ok(()) };
         let mut receiver = open_xdp(&right, &[1]);
         assert!(receiver.is_native() && !receiver.is_zero_copy());
-        let to = right.run(roce_io::interfaces)?;
-        let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
         let sent = frames(to, mtu as usize - 28);
         let expected: Vec<_> = sent.iter().map(|frame| frame.bytes.clone()).collect();
         {
@@ -112,13 +113,9 @@ fn frames_of_all_lengths_pass_from_and_to_each_kind_of_socket() -> Outcome {
 
 #[tier1]
 fn what_the_program_passes_on_comes_by_the_packet_socket_and_nothing_comes_twice() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[1]);
     let mut neighbour = open(&right, "eth0", MODES[0])?;
-    let to = mac(&neighbour);
     let mut sender = open(&left, "eth0", MODES[0])?;
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0xe0, 0], &frame[12..]].concat();
     let with_tag = ipv4(to, 3, &payload(0x1003, 100));
@@ -155,13 +152,8 @@ fn what_the_program_passes_on_comes_by_the_packet_socket_and_nothing_comes_twice
 
 #[tier1]
 fn filter_and_addresses_change_while_the_device_is_open() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[]);
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let mut sender = open(&left, "eth0", MODES[0])?;
     let mut by_xdp = 0;
     for block in [1_u16, 2, 0xfff, 0] {
@@ -194,13 +186,8 @@ fn filter_and_addresses_change_while_the_device_is_open() -> Outcome {
 
 #[tier1]
 fn a_tcp_connection_over_the_same_interface_passes_beside_a_flood() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[1]);
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let mut sender = open_xdp(&left, &[2]);
     let listener = right.run(|| TcpListener::bind("10.0.0.2:7000"))?;
     let mut client = left.run(|| TcpStream::connect("10.0.0.2:7000"))?;
@@ -229,13 +216,8 @@ fn a_tcp_connection_over_the_same_interface_passes_beside_a_flood() -> Outcome {
 
 #[tier1]
 fn the_rings_go_round_many_times_without_a_frame_lost_or_changed() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(9000)?;
+    let Some((left, right, to)) = cable(9000)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[1]);
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let mut sender = open_xdp(&left, &[2]);
     for round in 0..600_usize {
         let frames: Vec<_> = (0..7)
@@ -256,13 +238,8 @@ fn the_rings_go_round_many_times_without_a_frame_lost_or_changed() -> Outcome {
 
 #[tier1]
 fn a_flood_that_nobody_receives_is_dropped_and_counted_and_what_comes_next_comes_in() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[1]);
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let mut sender = open_xdp(&left, &[2]);
     let frames: Vec<_> = (0..5000).map(|_| single(ipv4(to, 0, &payload(0x1001, 64)))).collect();
     let began = Instant::now();
@@ -284,10 +261,7 @@ fn a_flood_that_nobody_receives_is_dropped_and_counted_and_what_comes_next_comes
 
 #[tier1]
 fn frames_beyond_the_mtu_and_trains_are_refused() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, _right) = cable(1500)?;
+    let Some((left, _right, _)) = cable(1500)? else { return Ok(()) };
     let mut sender = open_xdp(&left, &[2]);
     assert_eq!(sender.capabilities().max_train_packets, 1);
     let too_long = [single(ipv4([2; 6], 1, &payload(5, 1473)))];
@@ -307,17 +281,13 @@ fn frames_beyond_the_mtu_and_trains_are_refused() -> Outcome {
 
 #[tier1]
 fn a_second_user_of_an_interface_gets_its_device_back_and_the_next_may_try_again() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut first = open_xdp(&right, &[1]);
     let refused = try_open(&right, &[2]).expect_err("one at a time");
     let text = refused.error.to_string();
     assert!(matches!(refused.error, XdpError::Busy { .. }), "{text}");
     assert!(text.contains("another process has an XDP program") && text.contains("eth0"), "{text}");
     let mut second = refused.device;
-    let to = mac(&second);
     let mut sender = open(&left, "eth0", MODES[0])?;
     let frames = [0x1001, 0x2001].map(|qpn| single(ipv4(to, 1, &payload(qpn, 64))));
     send(&mut sender, &frames)?;
@@ -335,13 +305,8 @@ fn a_second_user_of_an_interface_gets_its_device_back_and_the_next_may_try_again
 
 #[tier1]
 fn an_interface_that_goes_down_is_an_error_that_says_so_and_no_end() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let (mut sender, mut receiver) = (open_xdp(&left, &[2]), open_xdp(&right, &[1]));
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let frames = [single(ipv4(to, 1, &payload(0x1001, 100)))];
     let stale = [single(ipv4(to, 2, &payload(0x1001, 100)))];
     for round in 0..3 {
@@ -392,13 +357,8 @@ fn collect_within(
 
 #[tier1]
 fn without_a_carrier_frames_are_dropped_and_with_one_they_pass_again() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let (mut sender, mut receiver) = (open_xdp(&left, &[2]), open_xdp(&right, &[1]));
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let frames: Vec<_> =
         (0..40).map(|number| single(ipv4(to, number, &payload(0x1001, 50)))).collect();
     right.set_down("eth0")?;
@@ -429,10 +389,7 @@ fn without_a_carrier_frames_are_dropped_and_with_one_they_pass_again() -> Outcom
 
 #[tier1]
 fn an_interface_that_is_removed_is_an_error_that_says_so() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, _)) = cable(1500)? else { return Ok(()) };
     let mut device = open_xdp(&left, &[1]);
     // Its other end goes with the host, and takes it along.
     drop(right);
@@ -452,13 +409,8 @@ fn an_interface_that_is_removed_is_an_error_that_says_so() -> Outcome {
 
 #[tier1]
 fn an_idle_wait_uses_no_processor_and_ends_with_a_frame() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, right) = cable(1500)?;
+    let Some((left, right, to)) = cable(1500)? else { return Ok(()) };
     let mut receiver = open_xdp(&right, &[1]);
-    let to = right.run(roce_io::interfaces)?;
-    let to = to.iter().find(|it| it.name == "eth0").and_then(|it| it.mac).ok_or("no MAC")?;
     let mut sender = open(&left, "eth0", MODES[0])?;
     // The packet socket is first, the AF_XDP socket second.
     for (qpn, which) in [(0x1001, 1), (1, 0)] {
@@ -479,10 +431,7 @@ fn an_idle_wait_uses_no_processor_and_ends_with_a_frame() -> Outcome {
 
 #[tier1]
 fn the_loopback_and_a_process_without_rights_are_refused_in_a_line() -> Outcome {
-    if is_in_user_namespace() {
-        return Ok(());
-    }
-    let (left, _right) = cable(1500)?;
+    let Some((left, _right, _)) = cable(1500)? else { return Ok(()) };
     let refusal = |name: &str| {
         left.run(|| {
             let packet = AfPacket::open(&config(name, MODES[0])).expect("a packet socket");

@@ -30,61 +30,25 @@ const fn rates(drop: f64, delay: f64, duplicate: f64, max_delay: u64) -> Impairm
     ImpairmentRates { drop, delay, duplicate, max_delay, corrupt: 0.0, mark: 0.0 }
 }
 
+const fn path(
+    name: &'static str,
+    latency: u64,
+    rates: ImpairmentRates,
+    without_inference: [u64; 2],
+) -> Path {
+    Path { name, latency, rates, without_inference }
+}
+
 const PATHS: [Path; 9] = [
-    Path {
-        name: "loss of 0.2 %, 2 µs",
-        latency: 2,
-        rates: rates(0.002, 0.0, 0.0, 0),
-        without_inference: [49173, 45620],
-    },
-    Path {
-        name: "loss of 1 %, 2 µs",
-        latency: 2,
-        rates: rates(0.01, 0.0, 0.0, 0),
-        without_inference: [52437, 52335],
-    },
-    Path {
-        name: "loss of 0.2 %",
-        latency: 20,
-        rates: rates(0.002, 0.0, 0.0, 0),
-        without_inference: [65477, 45944],
-    },
-    Path {
-        name: "loss of 1 %",
-        latency: 20,
-        rates: rates(0.01, 0.0, 0.0, 0),
-        without_inference: [196488, 52947],
-    },
-    Path {
-        name: "loss of 1 %, 108 µs",
-        latency: 108,
-        rates: rates(0.01, 0.0, 0.0, 0),
-        without_inference: [962787, 57835],
-    },
-    Path {
-        name: "delay",
-        latency: 20,
-        rates: rates(0.0, 0.02, 0.0, 60),
-        without_inference: [279016, 49899],
-    },
-    Path {
-        name: "copies",
-        latency: 20,
-        rates: rates(0.002, 0.0, 0.02, 60),
-        without_inference: [75162, 45944],
-    },
-    Path {
-        name: "all",
-        latency: 20,
-        rates: rates(0.002, 0.05, 0.02, 200),
-        without_inference: [444887, 79000],
-    },
-    Path {
-        name: "reordering",
-        latency: 20,
-        rates: rates(0.0, 0.5, 0.0, 20),
-        without_inference: [828011, 108532],
-    },
+    path("loss of 0.2 %, 2 µs", 2, rates(0.002, 0.0, 0.0, 0), [49173, 45620]),
+    path("loss of 1 %, 2 µs", 2, rates(0.01, 0.0, 0.0, 0), [52437, 52335]),
+    path("loss of 0.2 %", 20, rates(0.002, 0.0, 0.0, 0), [65477, 45944]),
+    path("loss of 1 %", 20, rates(0.01, 0.0, 0.0, 0), [196488, 52947]),
+    path("loss of 1 %, 108 µs", 108, rates(0.01, 0.0, 0.0, 0), [962787, 57835]),
+    path("delay", 20, rates(0.0, 0.02, 0.0, 60), [279016, 49899]),
+    path("copies", 20, rates(0.002, 0.0, 0.02, 60), [75162, 45944]),
+    path("all", 20, rates(0.002, 0.05, 0.02, 200), [444887, 79000]),
+    path("reordering", 20, rates(0.0, 0.5, 0.0, 20), [828011, 108532]),
 ];
 
 /// Returns the microseconds that 8 MiB take over each of so many paths, and the repairs of packets alone.
