@@ -28,6 +28,18 @@ impl<W> std::fmt::Debug for Case<W> {
 }
 
 impl<W> Case<W> {
+    /// Returns a case in which nothing happens to the guests' packets.
+    pub(crate) fn new(
+        group: &'static str,
+        row: impl Into<String>,
+        column: impl Into<String>,
+        path_mtu: usize,
+        run: impl Fn(&W) -> Result<(), Fault> + 'static,
+    ) -> Self {
+        let (row, column) = (row.into(), column.into());
+        Self { group, row, column, path_mtu, netem: "", run: Box::new(run) }
+    }
+
     /// Group, row and column: what `--only` looks into.
     pub fn name(&self) -> String {
         format!("{} / {} / {}", self.group, self.row, self.column)

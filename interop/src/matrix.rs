@@ -101,17 +101,11 @@ fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
             let operations = Operation::ALL.into_iter();
             for operation in operations.filter(|operation| operation.exists_for(service)) {
                 let (ours, lens) = (plan.ours.clone(), lens.to_vec());
-                cases.push(Case {
-                    group,
-                    row: row(operation, direction),
-                    column: format!("{family:?} {path_mtu}"),
-                    path_mtu,
-                    netem: "",
-                    run: Box::new(move |world| {
-                        let mut connection = direction.connect(world, settings, &ours)?;
-                        unreliable::run(&mut connection, operation, &lens, wait_mode)
-                    }),
-                });
+                let (row, column) = (row(operation, direction), format!("{family:?} {path_mtu}"));
+                cases.push(Case::new(group, row, column, path_mtu, move |world| {
+                    let mut connection = direction.connect(world, settings, &ours)?;
+                    unreliable::run(&mut connection, operation, &lens, wait_mode)
+                }));
             }
         }
     }
@@ -121,14 +115,14 @@ fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
 fn connections_by_address(cases: &mut Vec<Case<World>>) {
     let mut case = |server, row: &str, column: String, exchange: Exchange| {
         let direction = if server == Server::Theirs { "ours → rxe" } else { "rxe → ours" };
-        cases.push(Case {
-            group: "connection management",
-            row: format!("{row:11} {direction}"),
+        let row = format!("{row:11} {direction}");
+        cases.push(Case::new(
+            "connection management",
+            row,
             column,
-            path_mtu: exchange.path_mtu,
-            netem: "",
-            run: Box::new(move |world| connection_management::run(world, server, &exchange)),
-        });
+            exchange.path_mtu,
+            move |world| connection_management::run(world, server, &exchange),
+        ));
     };
     for server in [Server::Theirs, Server::Ours] {
         for family in [Family::V4, Family::V6] {
@@ -166,16 +160,11 @@ fn groups(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
     for (family, path_mtu, wait_mode) in COLUMNS {
         let (ours, service) = (plan.ours.clone(), QpService::Ud);
         let settings = ConnectionParams { service, ..ConnectionParams::new(family, path_mtu) };
-        cases.push(Case {
-            group: "multicast",
-            row: format!("send       {}", direction.name()),
-            column: format!("{family:?} {path_mtu}"),
-            path_mtu,
-            netem: "",
-            run: Box::new(move |world| {
-                multicast::run(&mut direction.connect(world, settings, &ours)?, wait_mode)
-            }),
-        });
+        let (row, column) =
+            (format!("send       {}", direction.name()), format!("{family:?} {path_mtu}"));
+        cases.push(Case::new("multicast", row, column, path_mtu, move |world| {
+            multicast::run(&mut direction.connect(world, settings, &ours)?, wait_mode)
+        }));
     }
 }
 
@@ -189,17 +178,12 @@ fn shared_queues(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan
                 max_rate: Some(MAX_RATE),
                 ..ConnectionParams::new(family, path_mtu)
             };
-            cases.push(Case {
-                group: "shared receive queue",
-                row: format!("{name} {}", direction.name()),
-                column: format!("{family:?} {path_mtu}"),
-                path_mtu,
-                netem: "",
-                run: Box::new(move |world| {
-                    let (requester, responder) = direction.agents(world, &ours)?;
-                    shared_receives::run(requester, responder, &settings, wait_mode)
-                }),
-            });
+            let (row, column) =
+                (format!("{name} {}", direction.name()), format!("{family:?} {path_mtu}"));
+            cases.push(Case::new("shared receive queue", row, column, path_mtu, move |world| {
+                let (requester, responder) = direction.agents(world, &ours)?;
+                shared_receives::run(requester, responder, &settings, wait_mode)
+            }));
         }
     }
 }
@@ -212,22 +196,16 @@ fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
             let settings =
                 ConnectionParams { largest: LARGEST, ..ConnectionParams::new(family, path_mtu) };
             let lens = [0, 1, path_mtu - 1, path_mtu, path_mtu + 1, 64 << 10, 1 << 20, LARGEST];
-            cases.push(Case {
-                group: "operations",
-                row: row(operation, direction),
-                column: format!("{family:?} {path_mtu}"),
-                path_mtu,
-                netem: "",
-                run: Box::new(move |world| {
-                    let mut connection = direction.connect(world, settings, &ours)?;
-                    if operation == Operation::SendInvalidate {
-                        let last = invalidate::run(&mut connection, &lens, wait_mode)?;
-                        return last
-                            .map_or(Ok(()), |key| invalidate::expect_dead(&mut connection, key));
-                    }
-                    exercise(&mut connection, operation, &lens, 1, wait_mode)
-                }),
-            });
+            let (row, column) = (row(operation, direction), format!("{family:?} {path_mtu}"));
+            cases.push(Case::new("operations", row, column, path_mtu, move |world| {
+                let mut connection = direction.connect(world, settings, &ours)?;
+                if operation == Operation::SendInvalidate {
+                    let last = invalidate::run(&mut connection, &lens, wait_mode)?;
+                    return last
+                        .map_or(Ok(()), |key| invalidate::expect_dead(&mut connection, key));
+                }
+                exercise(&mut connection, operation, &lens, 1, wait_mode)
+            }));
         }
     }
 }
@@ -253,17 +231,11 @@ fn other_backends(
             let ours: Vec<OsString> = plan.ours.iter().cloned().chain(by_it).collect();
             let settings = ConnectionParams::new(family, path_mtu);
             let lens = [0, 1, path_mtu + 1, 64 << 10, 1 << 20];
-            cases.push(Case {
-                group,
-                row: row(operation, direction),
-                column: format!("{family:?} {path_mtu}"),
-                path_mtu,
-                netem: "",
-                run: Box::new(move |world| {
-                    let mut connection = direction.connect(world, settings, &ours)?;
-                    exercise(&mut connection, operation, &lens, 1, wait_mode)
-                }),
-            });
+            let (row, column) = (row(operation, direction), format!("{family:?} {path_mtu}"));
+            cases.push(Case::new(group, row, column, path_mtu, move |world| {
+                let mut connection = direction.connect(world, settings, &ours)?;
+                exercise(&mut connection, operation, &lens, 1, wait_mode)
+            }));
         }
     }
 }
@@ -280,23 +252,17 @@ fn newer_operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &P
                     step: fn(&mut Connection, Operation) -> Result<(), Fault>| {
         let ours: Vec<OsString> = plan.ours.iter().chain(arguments).cloned().collect();
         let settings = ConnectionParams { newer: true, ..settings };
-        cases.push(Case {
-            group: NEWER_OPERATIONS,
-            row: row(operation, direction),
-            column,
-            path_mtu: settings.path_mtu,
-            netem: "",
-            run: Box::new(move |world| {
-                let (mut requester, mut responder) = direction.agents(world, &ours)?;
-                for agent in [&mut requester, &mut responder] {
-                    placement::expect_capable(agent, operation)?;
-                }
-                placement::expect_postable(&mut requester, operation)?;
-                let mut connection = Connection::new(requester, responder, settings)?;
-                placement::expect_answered(&mut connection, operation)?;
-                step(&mut connection, operation)
-            }),
-        });
+        let row = row(operation, direction);
+        cases.push(Case::new(NEWER_OPERATIONS, row, column, settings.path_mtu, move |world| {
+            let (mut requester, mut responder) = direction.agents(world, &ours)?;
+            for agent in [&mut requester, &mut responder] {
+                placement::expect_capable(agent, operation)?;
+            }
+            placement::expect_postable(&mut requester, operation)?;
+            let mut connection = Connection::new(requester, responder, settings)?;
+            placement::expect_answered(&mut connection, operation)?;
+            step(&mut connection, operation)
+        }));
     };
     for operation in Operation::NEWER {
         for (family, path_mtu, _) in COLUMNS {
@@ -333,21 +299,15 @@ fn paged_memory(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
             let settings =
                 ConnectionParams { rxe_pages: true, ..ConnectionParams::new(family, path_mtu) };
             let lens = [0, 1, path_mtu + 1, 64 << 10, 1 << 20];
-            cases.push(Case {
-                group: PAGED_MEMORY,
-                row: row(operation, direction),
-                column: format!("{family:?} {path_mtu}"),
-                path_mtu,
-                netem: "",
-                run: Box::new(move |world| {
-                    let (mut requester, mut responder) = direction.agents(world, &ours)?;
-                    for agent in [&mut requester, &mut responder] {
-                        placement::expect_paging(agent, operation)?;
-                    }
-                    let mut connection = Connection::new(requester, responder, settings)?;
-                    exercise(&mut connection, operation, &lens, 1, wait_mode)
-                }),
-            });
+            let (row, column) = (row(operation, direction), format!("{family:?} {path_mtu}"));
+            cases.push(Case::new(PAGED_MEMORY, row, column, path_mtu, move |world| {
+                let (mut requester, mut responder) = direction.agents(world, &ours)?;
+                for agent in [&mut requester, &mut responder] {
+                    placement::expect_paging(agent, operation)?;
+                }
+                let mut connection = Connection::new(requester, responder, settings)?;
+                exercise(&mut connection, operation, &lens, 1, wait_mode)
+            }));
         }
     }
 }
@@ -373,13 +333,10 @@ fn impairment(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                 ..ConnectionParams::new(Family::V4, 1024)
             };
             let lens = [0, 1, 1023, 1024, 1025, 64 << 10, 1 << 20];
+            let row = row(operation, direction);
             cases.push(Case {
-                group: "impairment",
-                row: row(operation, direction),
-                column: column.to_owned(),
-                path_mtu: 1024,
                 netem,
-                run: Box::new(move |world| {
+                ..Case::new("impairment", row, column, 1024, move |world| {
                     let exchange = |ours: &[OsString]| {
                         let mut connection = direction.connect(world, settings, ours)?;
                         exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)
@@ -388,7 +345,7 @@ fn impairment(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                         Direction::RxeToOurs => numbering::repeat_while_changed(&ours, exchange),
                         _ => exchange(&ours),
                     }
-                }),
+                })
             });
         }
     }
@@ -406,28 +363,21 @@ fn marks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
         let settings =
             ConnectionParams { traffic_class: 2, ..ConnectionParams::new(Family::V4, 1024) };
         let lens = [0, 1, 1024, 64 << 10, 1 << 20];
-        cases.push(Case {
-            group: "impairment",
-            row: row(operation, direction),
-            column: "marked".to_owned(),
-            path_mtu: 1024,
-            netem: "",
-            run: Box::new(move |world| {
-                let mut connection = direction.connect(world, settings, &ours)?;
-                exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)?;
-                if operation.is_atomic() {
-                    return Ok(()); // too few packets
-                }
-                let gets_data =
-                    (direction == Direction::RxeToOurs) != (operation == Operation::Read);
-                let end = match direction {
-                    Direction::OursToRxe => &mut connection.requester,
-                    _ => &mut connection.responder,
-                };
-                let name = if gets_data { "np_cnp_sent" } else { "fault_sent_marked" };
-                expect(end.agent.counter(name)? > 0, || format!("{name} is 0"))
-            }),
-        });
+        let row = row(operation, direction);
+        cases.push(Case::new("impairment", row, "marked", 1024, move |world| {
+            let mut connection = direction.connect(world, settings, &ours)?;
+            exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)?;
+            if operation.is_atomic() {
+                return Ok(()); // too few packets
+            }
+            let gets_data = (direction == Direction::RxeToOurs) != (operation == Operation::Read);
+            let end = match direction {
+                Direction::OursToRxe => &mut connection.requester,
+                _ => &mut connection.responder,
+            };
+            let name = if gets_data { "np_cnp_sent" } else { "fault_sent_marked" };
+            expect(end.agent.counter(name)? > 0, || format!("{name} is 0"))
+        }));
     }
 }
 
@@ -435,14 +385,9 @@ fn marks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
 fn refusals(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
     let mut case = |group, row: String, column: &str, settings, run: Step| {
         let ours = plan.ours.clone();
-        cases.push(Case {
-            group,
-            row,
-            column: column.to_owned(),
-            path_mtu: 1024,
-            netem: "",
-            run: Box::new(move |world| run(direction.connect(world, settings, &ours)?)),
-        });
+        cases.push(Case::new(group, row, column, 1024, move |world| {
+            run(direction.connect(world, settings, &ours)?)
+        }));
     };
     let settings = ConnectionParams::new(Family::V4, 1024);
     for operation in Operation::ALL {
@@ -477,18 +422,15 @@ fn lent_windows(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan)
         for end in windows::End::of_type(window_type) {
             for (family, path_mtu, _) in [COLUMNS[0], COLUMNS[3]] {
                 let ours = plan.ours.clone();
-                cases.push(Case {
-                    group: "windows",
-                    row: format!("type {window_type} {}", direction.name()),
-                    column: format!("{} {family:?}", end.name()),
-                    path_mtu,
-                    netem: "",
-                    run: Box::new(move |world| {
-                        let settings = ConnectionParams::new(family, path_mtu);
-                        let mut connection = direction.connect(world, settings, &ours)?;
-                        windows::run(&mut connection, window_type, *end)
-                    }),
-                });
+                let (row, column) = (
+                    format!("type {window_type} {}", direction.name()),
+                    format!("{} {family:?}", end.name()),
+                );
+                cases.push(Case::new("windows", row, column, path_mtu, move |world| {
+                    let settings = ConnectionParams::new(family, path_mtu);
+                    let mut connection = direction.connect(world, settings, &ours)?;
+                    windows::run(&mut connection, window_type, *end)
+                }));
             }
         }
     }
@@ -506,15 +448,12 @@ fn pingpongs(cases: &mut Vec<Case<World>>) {
             (Server::Ours, format!("{program} → roce")),
         ] {
             for (wait_mode, column) in [(WaitMode::Poll, "polling"), (WaitMode::Events, "events")] {
-                cases.push(Case {
-                    group: "pingpong",
-                    row: row.clone(),
-                    column: column.to_owned(),
-                    // Datagrams of 2048 bytes are one packet each.
-                    path_mtu: if service == Service::Ud { 4096 } else { 1024 },
-                    netem: "",
-                    run: Box::new(move |world| pingpong::run(world, service, server, wait_mode)),
-                });
+                let row = row.clone();
+                // Datagrams of 2048 bytes are one packet each.
+                let path_mtu = if service == Service::Ud { 4096 } else { 1024 };
+                cases.push(Case::new("pingpong", row, column, path_mtu, move |world| {
+                    pingpong::run(world, service, server, wait_mode)
+                }));
             }
         }
     }
@@ -526,14 +465,10 @@ fn generated_packets(cases: &mut Vec<Case<World>>) {
         for (responder, column) in
             [(Responder::Rxe, "rxe has the fault"), (Responder::Ours, "ours is right")]
         {
-            cases.push(Case {
-                group: "packet generator",
-                row: provocation.name().to_owned(),
-                column: column.to_owned(),
-                path_mtu: 1024,
-                netem: "",
-                run: Box::new(move |world| generator::run(world, provocation, responder)),
-            });
+            let row = provocation.name();
+            cases.push(Case::new("packet generator", row, column, 1024, move |world| {
+                generator::run(world, provocation, responder)
+            }));
         }
     }
 }
@@ -547,14 +482,7 @@ const MAX_RATE: u64 = 50_000_000;
 /// Several programs on one machine.
 fn neighbours(cases: &mut Vec<Case<World>>, plan: &Plan) {
     let mut case = |row: &str, column: &str, run: Run<World>| {
-        cases.push(Case {
-            group: "side by side",
-            row: row.to_owned(),
-            column: column.to_owned(),
-            path_mtu: 4096,
-            netem: "",
-            run,
-        });
+        cases.push(Case::new("side by side", row, column, 4096, run));
     };
     let settings = ConnectionParams::new(Family::V4, 4096);
     for operation in [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd] {

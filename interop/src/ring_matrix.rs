@@ -61,14 +61,9 @@ fn types(cases: &mut Vec<Case<RingWorld>>) {
             // One size of either way, and counts that size does not divide.
             let job = Job { data_type, operator, min: 1000, max: 40_000, factor: 40, ..Job::new() };
             let job = Job { iterations: 1, ..job };
-            cases.push(Case {
-                group: "ring types",
-                row: data_type.to_owned(),
-                column: operator.to_owned(),
-                path_mtu: 4096,
-                netem: "",
-                run: Box::new(move |world| ring::run(world, &kinds, job)),
-            });
+            cases.push(Case::new("ring types", data_type, operator, 4096, move |world| {
+                ring::run(world, &kinds, job)
+            }));
         }
     }
 }
@@ -78,14 +73,9 @@ fn lanes(cases: &mut Vec<Case<RingWorld>>) {
     let kinds = [Ours, Rxe, Rxe];
     for (column, split) in [("4 lanes", false), ("4 lanes, split", true)] {
         let job = Job { lanes: 4, split, ..Job::new() };
-        cases.push(Case {
-            group: "ring",
-            row: row(&kinds),
-            column: column.to_owned(),
-            path_mtu: 4096,
-            netem: "",
-            run: Box::new(move |world| ring::run(world, &kinds, job)),
-        });
+        let row = row(&kinds);
+        cases
+            .push(Case::new("ring", row, column, 4096, move |world| ring::run(world, &kinds, job)));
     }
 }
 
@@ -105,14 +95,10 @@ fn faults(cases: &mut Vec<Case<RingWorld>>) {
             if column == "rank 1 mute" && kinds[1] != Rxe {
                 continue;
             }
-            cases.push(Case {
-                group: "ring faults",
-                row: row(&kinds),
-                column: column.to_owned(),
-                path_mtu: 4096,
-                netem: "",
-                run: Box::new(move |world| step(world, &kinds, culprit)),
-            });
+            let row = row(&kinds);
+            cases.push(Case::new("ring faults", row, column, 4096, move |world| {
+                step(world, &kinds, culprit)
+            }));
         }
     }
 }

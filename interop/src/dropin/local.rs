@@ -32,14 +32,7 @@ impl Testbed for PrivateHosts {
 pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
     let case = |line: &Program| {
         let line = *line;
-        Case {
-            group: line.group,
-            row: line.line.to_owned(),
-            column: "ours ↔ ours".to_owned(),
-            path_mtu: 1024,
-            netem: "",
-            run: Box::new(move |_| run(&line)),
-        }
+        Case::new(line.group, line.line, "ours ↔ ours", 1024, move |_| run(&line))
     };
     programs.iter().map(case).collect()
 }

@@ -16,13 +16,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Returns the cases.
 pub fn cases() -> Vec<Case<PrivateHosts>> {
-    let case = |ranks: usize, transports: &'static str| Case {
-        group: "Open MPI",
-        row: format!("allreduce and send/receive, {ranks} ranks, UCX_TLS={transports}"),
-        column: "ours ↔ ours".to_owned(),
-        path_mtu: 1024,
-        netem: "",
-        run: Box::new(move |_| run(ranks, transports)),
+    let case = |ranks: usize, transports: &'static str| {
+        Case::new(
+            "Open MPI",
+            format!("allreduce and send/receive, {ranks} ranks, UCX_TLS={transports}"),
+            "ours ↔ ours",
+            1024,
+            move |_| run(ranks, transports),
+        )
     };
     vec![
         case(2, "rc_verbs,ud_verbs,self"),

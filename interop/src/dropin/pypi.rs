@@ -26,14 +26,9 @@ pub fn cases(target: &Path) -> Vec<Case<PrivateHosts>> {
     let packages = target.join(PACKAGES);
     let case = |row: &str, script: &'static str, transports: &'static str| {
         let packages = packages.clone();
-        Case {
-            group: "Python packages",
-            row: row.to_owned(),
-            column: "ours ↔ ours".to_owned(),
-            path_mtu: 1024,
-            netem: "",
-            run: Box::new(move |_| run(&packages, script, transports)),
-        }
+        Case::new("Python packages", row, "ours ↔ ours", 1024, move |_| {
+            run(&packages, script, transports)
+        })
     };
     let nixl = include_str!("pypi/nixl_transfer.py");
     let mooncake = include_str!("pypi/mooncake_transfer.py");

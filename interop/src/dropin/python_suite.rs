@@ -33,13 +33,8 @@ const NO_LINKS: &str = "#!/bin/sh\necho '[ ]'\n";
 
 /// Returns the suite as a case.
 pub fn cases() -> Vec<Case<PrivateHosts>> {
-    let case = |row: &str, run: fn() -> Result<(), Fault>| Case {
-        group: "Python",
-        row: row.to_owned(),
-        column: "ours ↔ ours".to_owned(),
-        path_mtu: 1024,
-        netem: "",
-        run: Box::new(move |_| run()),
+    let case = |row: &str, run: fn() -> Result<(), Fault>| {
+        Case::new("Python", row, "ours ↔ ours", 1024, move |_| run())
     };
     vec![case("a tutorial's queue pair", tutorial), case("rdma-core's suite", suite)]
 }

@@ -40,13 +40,8 @@ const LINE: &str = "echo $2 > $0/address$1; \
 
 /// Returns the cases.
 pub fn cases(is_quick: bool) -> Vec<Case<PrivateHosts>> {
-    let case = |row: &str, pins_all: bool| Case {
-        group: "QEMU",
-        row: row.to_owned(),
-        column: "ours ↔ ours".to_owned(),
-        path_mtu: 1024,
-        netem: "",
-        run: Box::new(move |_| run(pins_all)),
+    let case = |row: &str, pins_all: bool| {
+        Case::new("QEMU", row, "ours ↔ ours", 1024, move |_| run(pins_all))
     };
     let mut cases = vec![case("live migration over rdma:, rdma-pin-all", true)];
     if !is_quick {

@@ -25,14 +25,9 @@ pub fn cases(programs: &[Program]) -> Vec<Case<World>> {
         };
         for (server, column) in columns.iter().copied() {
             let line = *line;
-            cases.push(Case {
-                group: line.group,
-                row: line.line.to_owned(),
-                column: column.to_owned(),
-                path_mtu: 4096,
-                netem: "",
-                run: Box::new(move |world| run(world, server, &line)),
-            });
+            cases.push(Case::new(line.group, line.line, column, 4096, move |world| {
+                run(world, server, &line)
+            }));
         }
     }
     cases
