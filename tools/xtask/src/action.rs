@@ -134,9 +134,7 @@ impl Place<'_> {
 fn prepare_files() -> Result<PathBuf> {
     let root = workspace::root();
     let files = workspace::target().join("action");
-    if files.exists() {
-        fs::remove_dir_all(&files)?;
-    }
+    workspace::remove_folder(&files)?;
     let action = files.join("action/action");
     fs::create_dir_all(&action)?;
     fs::copy(root.join("action/setup.sh"), action.join("setup.sh"))?;

@@ -71,12 +71,12 @@ impl DebianRoot {
         }
         let started = Instant::now();
         let unfinished = folder.with_extension("part");
-        remove(&unfinished)?;
+        workspace::remove_folder(&unfinished)?;
         bootstrap(release, packages, &unfinished)?;
         if !line.is_empty() {
             build(&unfinished, line)?;
         }
-        remove(&folder)?;
+        workspace::remove_folder(&folder)?;
         fs::rename(&unfinished, &folder)?;
         fs::write(made_of, parts)?;
         let took = started.elapsed().as_secs_f32();
@@ -109,13 +109,6 @@ impl DebianRoot {
 }
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    Ok(())
-}
 
 fn bootstrap(release: Release, packages: &str, folder: &Path) -> Result<()> {
     let mut debootstrap = Command::new("debootstrap");

@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let folder = workspace::target().join("dist");
     let built = if options.dev { build_for_tests()? } else { build(Architecture::X86_64)? };
-    remove(&folder)?;
+    workspace::remove_folder(&folder)?;
     let own = Installation::lay_out(Architecture::X86_64, &built, &folder, None)?;
     if options.dev {
         Needs::of_all(Architecture::X86_64, &own.libraries())?.check(GLIBC_OF_TESTS)?;
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn lay_out_arm64(own: &Installation) -> Result<Installation> {
     let folder = workspace::target().join("dist-aarch64");
     let built = build(Architecture::Aarch64)?;
-    remove(&folder)?;
+    workspace::remove_folder(&folder)?;
     Installation::lay_out(Architecture::Aarch64, &built, &folder, Some(own))
 }
 
@@ -153,7 +153,7 @@ fn lay_out_tests() -> Result<Installation> {
     host::install_missing(host::PACKAGING_TOOLS)?;
     let folder = workspace::target().join("dist-tests");
     let built = build_for_tests()?;
-    remove(&folder)?;
+    workspace::remove_folder(&folder)?;
     Installation::lay_out(Architecture::X86_64, &built, &folder, None)
 }
 
@@ -176,13 +176,6 @@ fn build_for_tests() -> Result<PathBuf> {
 fn compile(cargo: &mut Command) -> Result<()> {
     let is_done = cargo.status()?.success();
     if is_done { Ok(()) } else { Err("the installation does not compile".into()) }
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    Ok(())
 }
 
 fn print_sizes(folder: &Path, files: impl Iterator<Item = PathBuf>) -> Result<()> {

@@ -6,7 +6,6 @@ mod valkey;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use roce_guest::Architecture;
@@ -53,7 +52,7 @@ fn install_python_packages() -> Result<()> {
     }
     host::install_missing(host::PYTHON_INSTALLER)?;
     let unfinished = folder.with_extension("part");
-    remove(&unfinished)?;
+    workspace::remove_folder(&unfinished)?;
     let mut pip = Command::new(host::DEBIANS_PYTHON);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
     let status = pip.args(PYTHON_PACKAGES).status()?;
@@ -61,16 +60,8 @@ fn install_python_packages() -> Result<()> {
         return Err(format!("pip did not install {}", PYTHON_PACKAGES.join(", ")).into());
     }
     fs::write(unfinished.join(listed), wanted)?;
-    remove(&folder)?;
+    workspace::remove_folder(&folder)?;
     Ok(fs::rename(unfinished, folder)?)
-}
-
-/// Removes a folder, if it is there.
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    Ok(())
 }
 
 /// Libraries that move data between hosts; numpy, of which one makes its buffers and another one its

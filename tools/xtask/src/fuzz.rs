@@ -117,9 +117,7 @@ fn keep(log: &Log, only: &str) -> Result<StageResult> {
     let mut kept = Vec::new();
     for target in targets(only)? {
         let fewest = workspace::target().join("fuzz-kept").join(&target);
-        if fewest.exists() {
-            fs::remove_dir_all(&fewest)?;
-        }
+        workspace::remove_folder(&fewest)?;
         fs::create_dir_all(&fewest)?;
         let mut cargo = cargo_fuzz();
         cargo.args(["run", &target]).args([&fewest, &finds(&target)?]).args(committed(&target)?);
@@ -172,9 +170,7 @@ fn targets(only: &str) -> Result<Vec<String>> {
 /// Unpacks the committed inputs of a target; returns the folders that hold them.
 fn committed(target: &str) -> Result<Vec<PathBuf>> {
     let folder = workspace::target().join("fuzz-committed").join(target);
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
+    workspace::remove_folder(&folder)?;
     fs::create_dir_all(&folder)?;
     for (name, bytes) in roce_fuzz_support::read_corpus(target)? {
         fs::write(folder.join(name), bytes)?;

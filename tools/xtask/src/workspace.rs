@@ -48,6 +48,17 @@ pub(crate) fn build_for_tests() -> Command {
     cargo
 }
 
+/// Removes a folder, if it is there.
+///
+/// # Errors
+/// When something in it cannot be removed.
+pub(crate) fn remove_folder(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(())
+}
+
 /// Returns the Rust files below a folder, sorted.
 ///
 /// # Errors

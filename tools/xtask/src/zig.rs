@@ -37,9 +37,7 @@ impl Zig {
         host::install_missing(host::PYTHON_INSTALLER)?;
         let unfinished = found.folder.with_extension("part");
         for old in [&unfinished, &found.folder] {
-            if old.exists() {
-                fs::remove_dir_all(old)?;
-            }
+            workspace::remove_folder(old)?;
         }
         println!("   installing: {} below {}", PACKAGES.join(" "), found.folder.display());
         let mut pip = Command::new(host::DEBIANS_PYTHON);

@@ -52,18 +52,11 @@ fn install(artifacts: Artifacts<'_>, system: &impl System, then: &[Line]) -> Res
     let (archive, deb, rpm) = (&released.tarball, &released.deb, &released.rpm);
     let unpacked = name(archive).replace(".tar.gz", "");
     let unpack = format!("tar -xzf {}; PATH=$PWD/{unpacked}/bin:$PATH", name(archive));
-    let complete = Line {
-        command: "sha256sum --check --quiet SHA256SUMS && test -s roce-*/LICENSE-MIT && echo complete",
-        shows: &["complete"],
-        is_told: false,
-        needs_sockets: false,
-    };
-    let verified = Line {
-        command: "rpm --verify --nodeps roce && echo verified",
-        shows: &["verified"],
-        is_told: false,
-        needs_sockets: false,
-    };
+    let complete = Line::new(
+        "sha256sum --check --quiet SHA256SUMS && test -s roce-*/LICENSE-MIT && echo complete",
+        &["complete"],
+    );
+    let verified = Line::new("rpm --verify --nodeps roce && echo verified", &["verified"]);
     let size = |file: &Path| fs::metadata(file).map(|file| file.len());
     let mut trials = vec![
         (unpack, size(archive)?, Some(complete)),

@@ -18,9 +18,7 @@ pub(super) fn build(installation: &Installation, needs: &Needs, folder: &Path) -
     let architecture = installation.architecture().debian();
     let package = folder.join(format!("roce_{version}_{architecture}.deb"));
     let root = workspace::target().join("dist-package");
-    if root.exists() {
-        fs::remove_dir_all(&root)?;
-    }
+    workspace::remove_folder(&root)?;
     let usr = root.join("usr");
     fs::create_dir_all(&usr)?;
     for folder in FOLDERS {

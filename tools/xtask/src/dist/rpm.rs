@@ -16,9 +16,7 @@ use crate::{Result, workspace};
 /// which would say that it provides the libibverbs of the system.
 pub(super) fn build(installation: &Installation, needs: &Needs, folder: &Path) -> Result<PathBuf> {
     let top = workspace::target().join("dist-rpm");
-    if top.exists() {
-        fs::remove_dir_all(&top)?;
-    }
+    workspace::remove_folder(&top)?;
     let usr = top.join("BUILDROOT/usr");
     fs::create_dir_all(&usr)?;
     for part in FOLDERS {

@@ -15,9 +15,7 @@ pub(super) fn build(installation: &Installation, folder: &Path) -> Result<PathBu
     let name =
         format!("roce-{}-{}", env!("CARGO_PKG_VERSION"), installation.architecture().target());
     let top = workspace::target().join("dist-tarball");
-    if top.exists() {
-        fs::remove_dir_all(&top)?;
-    }
+    workspace::remove_folder(&top)?;
     let root = top.join(&name);
     fs::create_dir_all(&root)?;
     for part in super::installation::FOLDERS {

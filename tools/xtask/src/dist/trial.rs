@@ -76,29 +76,33 @@ pub(super) struct Line {
     pub(super) needs_sockets: bool,
 }
 
+impl Line {
+    pub(super) const fn new(command: &'static str, shows: &'static [&'static str]) -> Self {
+        Self { command, shows, is_told: false, needs_sockets: false }
+    }
+
+    pub(super) const fn told(self) -> Self {
+        Self { is_told: true, ..self }
+    }
+
+    pub(super) const fn with_sockets(self) -> Self {
+        Self { needs_sockets: true, ..self }
+    }
+}
+
 /// The version of the command.
-pub(super) const VERSION: Line = Line {
-    command: "roce --version",
-    shows: &[concat!("roce ", env!("CARGO_PKG_VERSION"))],
-    is_told: true,
-    needs_sockets: false,
-};
+pub(super) const VERSION: Line =
+    Line::new("roce --version", &[concat!("roce ", env!("CARGO_PKG_VERSION"))]).told();
 
 /// An unmodified program between two hosts.
-pub(super) const WRITE_BANDWIDTH: Line = Line {
-    command: "roce run --local 2 -- ib_write_bw -n 1000",
-    shows: &["[0]", "[1]", "65536      1000"],
-    is_told: true,
-    needs_sockets: true,
-};
+pub(super) const WRITE_BANDWIDTH: Line =
+    Line::new("roce run --local 2 -- ib_write_bw -n 1000", &["[0]", "[1]", "65536      1000"])
+        .told()
+        .with_sockets();
 
 /// A private host, for a program of the same processor: nothing is said of it.
-pub(super) const PRIVATE_HOST: Line = Line {
-    command: "echo \"said: <$(roce run --local 1 -- true 2>&1)>\"",
-    shows: &["said: <>"],
-    is_told: false,
-    needs_sockets: false,
-};
+pub(super) const PRIVATE_HOST: Line =
+    Line::new("echo \"said: <$(roce run --local 1 -- true 2>&1)>\"", &["said: <>"]);
 
 /// Separates the outputs of lines.
 const SEPARATOR: &str = "--- next line ---";

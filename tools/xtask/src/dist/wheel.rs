@@ -95,9 +95,7 @@ pub(super) fn tools() -> Result<PathBuf> {
 /// Lays out the files of an installation as a wheel has them: those of `data` come below the prefix of the
 /// environment that the wheel is installed in.
 fn lay_out(installation: &Installation, folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
+    workspace::remove_folder(folder)?;
     let (scripts, libraries) = (folder.join("scripts"), folder.join("data/lib/roce"));
     fs::create_dir_all(&scripts)?;
     fs::create_dir_all(&libraries)?;

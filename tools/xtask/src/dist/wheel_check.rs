@@ -70,9 +70,7 @@ fn trial_of(wheel: &Wheel, setting: &str, then: Vec<Line>) -> Result<Trial> {
 /// Returns a folder that is copied into a root: the wheel, a program, and what the index has of NumPy for its Python.
 fn prepare_files(wheel: &Wheel, python: &str) -> Result<PathBuf> {
     let folder = workspace::target().join("wheel-check");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
+    workspace::remove_folder(&folder)?;
     fs::create_dir_all(&folder)?;
     let tests = workspace::root().join("crates/roce-python/tests");
     for file in [&wheel.file, &tests.join("numpy_sum.py")] {
@@ -87,77 +85,57 @@ const LINES: &[Line] = &[
     VERSION,
     PRIVATE_HOST,
     WRITE_BANDWIDTH,
-    Line {
-        command: "setpriv --reuid 65534 --regid 65534 --clear-groups \
-                  roce run --local 2 -- ib_write_bw -n 1000",
-        shows: WRITE_BANDWIDTH.shows,
-        is_told: false,
-        needs_sockets: true,
-    },
-    Line {
-        command: "python -c 'import roce; print(roce.library_path(), roce.program_path())'",
-        shows: &["/lib/roce/libroce_ibverbs.so", "/bin/roce"],
-        is_told: false,
-        needs_sockets: false,
-    },
+    Line::new(
+        "setpriv --reuid 65534 --regid 65534 --clear-groups \
+         roce run --local 2 -- ib_write_bw -n 1000",
+        WRITE_BANDWIDTH.shows,
+    )
+    .with_sockets(),
+    Line::new(
+        "python -c 'import roce; print(roce.library_path(), roce.program_path())'",
+        &["/lib/roce/libroce_ibverbs.so", "/bin/roce"],
+    ),
     // The path is that of a library which a program can load.
-    Line {
-        command: "python -c 'import ctypes, roce; \
-                  print(ctypes.CDLL(roce.library_path()).ibv_get_device_list)'",
-        shows: &["_FuncPtr"],
-        is_told: false,
-        needs_sockets: false,
-    },
-    Line {
-        command: "python -c 'import array, roce; \
-                  print(roce.Group(0, 1).all_reduce(array.array(\"f\", [1.5, 2])))'",
-        shows: &["array('f', [1.5, 2.0])"],
-        is_told: false,
-        needs_sockets: false,
-    },
-    Line {
-        command: "python -c 'import numpy, roce; \
-                  print(roce.Group(0, 1).all_reduce(numpy.array([1.5, 2], dtype=\"float32\")))'",
-        shows: &["[1.5 2. ]"],
-        is_told: true,
-        needs_sockets: false,
-    },
-    Line {
-        command: "python -c 'import doctest, roce; print(doctest.testmod(roce))'",
-        shows: &["TestResults(failed=0, attempted=2)"],
-        is_told: false,
-        needs_sockets: false,
-    },
-    Line {
-        command: "roce run --local 2 --torchrun -- python /check/numpy_sum.py",
-        shows: &["[0] rank 0 of 2: right", "[1] rank 1 of 2: right"],
-        is_told: false,
-        needs_sockets: true,
-    },
-    Line {
-        command: "roce run --local 3 --torchrun -- python /check/numpy_sum.py",
-        shows: &["[0] rank 0 of 3: right", "[2] rank 2 of 3: right"],
-        is_told: true,
-        needs_sockets: true,
-    },
-    Line {
-        command: "ls \"$VIRTUAL_ENV/share/doc/roce\" \"$VIRTUAL_ENV/share/man/man1\"",
-        shows: &["third-party-licences", "pyo3-LICENSE-MIT", "roce-run.1"],
-        is_told: false,
-        needs_sockets: false,
-    },
+    Line::new(
+        "python -c 'import ctypes, roce; \
+         print(ctypes.CDLL(roce.library_path()).ibv_get_device_list)'",
+        &["_FuncPtr"],
+    ),
+    Line::new(
+        "python -c 'import array, roce; \
+         print(roce.Group(0, 1).all_reduce(array.array(\"f\", [1.5, 2])))'",
+        &["array('f', [1.5, 2.0])"],
+    ),
+    Line::new(
+        "python -c 'import numpy, roce; \
+         print(roce.Group(0, 1).all_reduce(numpy.array([1.5, 2], dtype=\"float32\")))'",
+        &["[1.5 2. ]"],
+    )
+    .told(),
+    Line::new(
+        "python -c 'import doctest, roce; print(doctest.testmod(roce))'",
+        &["TestResults(failed=0, attempted=2)"],
+    ),
+    Line::new(
+        "roce run --local 2 --torchrun -- python /check/numpy_sum.py",
+        &["[0] rank 0 of 2: right", "[1] rank 1 of 2: right"],
+    )
+    .with_sockets(),
+    Line::new(
+        "roce run --local 3 --torchrun -- python /check/numpy_sum.py",
+        &["[0] rank 0 of 3: right", "[2] rank 2 of 3: right"],
+    )
+    .told()
+    .with_sockets(),
+    Line::new(
+        "ls \"$VIRTUAL_ENV/share/doc/roce\" \"$VIRTUAL_ENV/share/man/man1\"",
+        &["third-party-licences", "pyo3-LICENSE-MIT", "roce-run.1"],
+    ),
     // No file has the name that the loader looks for.
-    Line {
-        command: "echo \"found: <$(find \"$VIRTUAL_ENV\" -name 'libibverbs*')>\"",
-        shows: &["found: <>"],
-        is_told: false,
-        needs_sockets: false,
-    },
-    Line {
-        command: "pip uninstall --quiet --yes roce; \
-                  echo \"left: <$(find \"$VIRTUAL_ENV\" -iname '*roce*' ! -iname '*process*')>\"",
-        shows: &["left: <>"],
-        is_told: false,
-        needs_sockets: false,
-    },
+    Line::new("echo \"found: <$(find \"$VIRTUAL_ENV\" -name 'libibverbs*')>\"", &["found: <>"]),
+    Line::new(
+        "pip uninstall --quiet --yes roce; \
+         echo \"left: <$(find \"$VIRTUAL_ENV\" -iname '*roce*' ! -iname '*process*')>\"",
+        &["left: <>"],
+    ),
 ];
