@@ -67,7 +67,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.rounds == 0 && (!options.simulate || options.svg.is_some() || options.into.is_some())
     {
         let why = "--rounds 0 measures nothing: use it with --simulate, without --svg and --into";
-        return Err(Failure(why.to_owned()));
+        return Err(why.into());
     }
     if options.rounds > 0 {
         roce_netns::enter_user_namespace_if_needed()?;
@@ -93,18 +93,18 @@ fn run(options: &Options) -> Result<(), Failure> {
     let measured: Vec<(Scenario, Outcome)> =
         rows.iter().map(|row| (row.scenario, row.median())).collect();
     if let Some(path) = &options.svg {
-        std::fs::write(path, plot(&measured).map_err(Failure)?)?;
+        std::fs::write(path, plot(&measured)?)?;
     }
     if let Some(path) = &options.into {
         let page = std::fs::read_to_string(path)?;
-        let page = put_tables(&page, &rows)
-            .map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+        let page =
+            put_tables(&page, &rows).map_err(|error| format!("{}: {error}", path.display()))?;
         std::fs::write(path, page)?;
     }
     if options.json {
         let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
         let text = serde_json::to_string_pretty(&rows);
-        println!("{}", text.map_err(|error| Failure(error.to_string()))?);
+        println!("{}", text?);
     } else if options.rounds == 0 {
         let simulated = |row: &Row| Some((row.scenario, row.simulated?));
         print!("{}", table(&rows.iter().filter_map(simulated).collect::<Vec<_>>()));

@@ -19,8 +19,9 @@ use crate::report::put_between_markers;
 /// The markers that the page lacks.
 pub fn put_tables(page: &str, rows: &[Row]) -> Result<String, Failure> {
     let put = |page: &str, name: &str, text: &str| {
-        put_between_markers(page, name, text)
-            .ok_or_else(|| Failure(format!("no <!-- {name} --> with a <!-- /{name} --> behind it")))
+        put_between_markers(page, name, text).ok_or_else(|| {
+            Failure::from(format!("no <!-- {name} --> with a <!-- /{name} --> behind it"))
+        })
     };
     let measured: Vec<(Scenario, Outcome)> =
         rows.iter().map(|row| (row.scenario, row.median())).collect();

@@ -1,6 +1,5 @@
 //! Hosts around a switch with queues.
 
-use std::fmt;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -31,34 +30,7 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_millis(20);
 
 /// What the system, a device or a tool refused, in words.
-#[derive(Clone, Debug)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-macro_rules! from_error {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Failure {
-            fn from(error: $error) -> Self {
-                Self(error.to_string())
-            }
-        }
-    )*};
-}
-
-from_error!(
-    roce_io::OpenError,
-    roce_netns::NetnsError,
-    roce_verbs::BadWr,
-    roce_verbs::Error,
-    std::io::Error
-);
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What happened in the queues.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +83,7 @@ impl Network {
         match self.middle {
             Middle::Ours { stop, switch } => {
                 drop(stop);
-                let report = switch.join().map_err(|_| Failure("the switch panicked".into()))??;
+                let report = switch.join().map_err(|_| "the switch panicked")??;
                 let ports = &report.ports;
                 let of_data = ports[0].classes.iter().find(|it| it.class == DATA_CLASS);
                 let queue = of_data.map(|it| it.queue).unwrap_or_default();
@@ -138,8 +110,7 @@ impl Network {
             }
             Middle::Kernel { bridge, stop, samples } => {
                 stop.store(true, Ordering::Relaxed);
-                let mut samples =
-                    samples.join().map_err(|_| Failure("the sampler panicked".into()))??;
+                let mut samples = samples.join().map_err(|_| "the sampler panicked")??;
                 samples.sort_unstable();
                 let at = |share: f64| {
                     let place = (samples.len() as f64 * share) as usize;
@@ -164,7 +135,7 @@ impl Network {
 fn prepare(host: &Host, number: usize) -> Result<(), Failure> {
     host.run(|| roce_io::disable_transmit_offload("eth0"))?;
     let address = format!("10.1.0.{}/24", number + 1);
-    host.address("eth0", address.parse().map_err(|_| Failure(format!("{address} is none")))?)?;
+    host.address("eth0", address.parse().map_err(|_| format!("{address} is none"))?)?;
     let deadline = Instant::now() + LINK_TIMEOUT;
     loop {
         let interfaces = host.run(roce_io::interfaces)?;
@@ -172,7 +143,7 @@ fn prepare(host: &Host, number: usize) -> Result<(), Failure> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(Failure(format!("the link of {host} does not come up")));
+            return Err(Failure::from(format!("the link of {host} does not come up")));
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -283,7 +254,7 @@ struct Tbf {
 impl Tbf {
     fn of(port: &str) -> Result<Self, Failure> {
         let text = run("tc", &["-s", "-j", "qdisc", "show", "dev", port])?;
-        Self::parse(&text).ok_or_else(|| Failure(format!("tc prints no tbf: {text}")))
+        Self::parse(&text).ok_or_else(|| Failure::from(format!("tc prints no tbf: {text}")))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -300,13 +271,13 @@ impl Tbf {
 /// Runs a tool and returns its output.
 fn run(program: &str, arguments: &[&str]) -> Result<String, Failure> {
     let output = Command::new(program).args(arguments).output().map_err(|error| {
-        Failure(format!("{program}: {error}; tc is in the package iproute2, nft in nftables"))
+        Failure::from(format!("{program}: {error}; tc is in the package iproute2, nft in nftables"))
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Failure(format!("{program} {}: {words}", arguments.join(" "))))
+    Err(Failure::from(format!("{program} {}: {words}", arguments.join(" "))))
 }
 
 #[cfg(test)]

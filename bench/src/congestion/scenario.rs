@@ -119,7 +119,7 @@ impl Scenario {
             let ended: Vec<_> = loads.into_iter().map(|it| it.join()).collect();
             (ended, victim.join())
         });
-        let panicked = |_| Failure("a sender panicked".to_owned());
+        let panicked = |_| "a sender panicked";
         let ended = ended
             .into_iter()
             .map(|it| it.map_err(panicked)?)

@@ -48,7 +48,7 @@ impl Flow {
         let data = [self.source.piece(0, Scenario::MESSAGE_BYTES as u32)];
         let work = SendWr::new(number as u64, SendOperation::write(to), data).signaled();
         self.posted[number] = Some(world.now());
-        world.post_send(self.ends[0], work).map_err(|why| Failure(why.to_string()))
+        world.post_send(self.ends[0], work).map_err(Failure::from)
     }
 }
 
@@ -59,7 +59,7 @@ impl Scenario {
     /// For [`Fabric::Tbf`](super::Fabric::Tbf), which is not simulated.
     pub fn simulate(&self) -> Result<Outcome, Failure> {
         if !self.fabric.is_simulated() {
-            return Err(Failure("tbf is not simulated".to_owned()));
+            return Err("tbf is not simulated".into());
         }
         let mut world = self.world();
         // As of roce-verbs.

@@ -11,7 +11,7 @@ use crate::cancellation::Uncancellable;
 use crate::context::ContextPtr;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
-use crate::{address_vector, errno, memory_reserve};
+use crate::{address_vector, errno};
 
 /// An address handle.
 #[repr(C)]
@@ -28,10 +28,7 @@ unsafe impl Object for AddressHandle {
 
 /// `ibv_create_ah`
 pub(crate) extern "C" fn create(pd: &ProtectionDomain, attributes: &ibv_ah_attr) -> *mut ibv_ah {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     let vector = match address_vector::of(attributes) {
         Ok(vector) => vector,
         Err(errno) => return errno::null(errno),

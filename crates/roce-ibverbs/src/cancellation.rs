@@ -8,6 +8,8 @@
 
 use std::ffi::c_int;
 
+use crate::{errno, memory_reserve};
+
 mod c {
     use std::ffi::c_int;
 
@@ -81,6 +83,12 @@ impl Uncancellable {
     #[inline]
     pub(crate) fn begin() -> Self {
         Self { before: disable() }
+    }
+
+    /// Begins, if memory is left for a new object; sets `errno` otherwise.
+    pub(crate) fn with_memory() -> Option<Self> {
+        let begun = Self::begin();
+        memory_reserve::check().map(|()| begun).inspect_err(|errno| errno::set(*errno)).ok()
     }
 }
 

@@ -14,7 +14,6 @@ use roce_verbs::CqHandle;
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr, EventTarget};
 use crate::errno;
-use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
 use crate::wait::{self, Attempt, Woken};
 
@@ -119,10 +118,7 @@ impl ChannelInner {
 
 /// `ibv_create_comp_channel`
 pub(crate) extern "C" fn create(context: ContextPtr) -> *mut ibv_comp_channel {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     let channel = match context.device().create_completion_channel() {
         Ok(channel) => channel,
         Err(error) => return errno::null(errno::of(&error)),

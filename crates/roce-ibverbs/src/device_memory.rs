@@ -13,7 +13,7 @@ use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
-use crate::{errno, memory_region, memory_reserve};
+use crate::{errno, memory_region};
 
 /// Most bytes of one allocation: what programs ask for less of.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
@@ -102,10 +102,7 @@ pub(crate) unsafe extern "C" fn alloc(
     context: *mut ibv_context,
     attributes: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
     // SAFETY: the program passes a context.

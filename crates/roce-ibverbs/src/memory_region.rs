@@ -181,10 +181,7 @@ fn give(
 
 /// `ibv_alloc_null_mr`
 pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     // SAFETY: see `object`.
     let pd = unsafe { object::lend::<ProtectionDomain>(pd) };
     match pd.inner().pd.alloc_null_region() {

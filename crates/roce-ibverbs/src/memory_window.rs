@@ -11,7 +11,7 @@ use crate::cancellation::Uncancellable;
 use crate::memory_region::KNOWN_FLAGS;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
-use crate::{errno, memory_region, memory_reserve};
+use crate::{errno, memory_region};
 
 /// A memory window.
 #[repr(C)]
@@ -28,10 +28,7 @@ unsafe impl Object for MemoryWindow {
 
 /// `ibv_alloc_mw`
 pub(crate) unsafe extern "C" fn alloc(pd: *mut ibv_pd, window_type: c_int) -> *mut ibv_mw {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     // SAFETY: see `object`.
     let pd = unsafe { object::lend::<ProtectionDomain>(pd) };
     let rust_type = match window_type {

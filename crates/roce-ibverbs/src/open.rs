@@ -7,14 +7,11 @@ use roce_verbs::{Backend, Device, Error, OpenError, Own};
 
 use crate::cancellation::Uncancellable;
 use crate::device_list::ListedDevice;
-use crate::{configuration, context, errno, memory_reserve, message, operations, panic};
+use crate::{configuration, context, errno, message, operations, panic};
 
 /// `ibv_open_device`
 pub(crate) extern "C" fn device(device: &'static ListedDevice) -> *mut ibv_context {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     panic::end_process_on_panic();
     message::start_log();
     let config = match configuration::of(device) {

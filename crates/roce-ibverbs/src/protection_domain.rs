@@ -10,7 +10,6 @@ use roce_verbs::VerbMoment;
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
 use crate::errno;
-use crate::memory_reserve;
 use crate::object::{self, Object, Shared, is_used};
 
 /// A protection domain.
@@ -69,10 +68,7 @@ impl ProtectionDomain {
 
 /// `ibv_alloc_pd`
 pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     let pd = match context.device().alloc_pd() {
         Ok(pd) => pd,
         Err(error) => return errno::null(errno::of(&error)),

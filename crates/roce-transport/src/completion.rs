@@ -34,6 +34,33 @@ pub struct Completion {
     pub retired: Retired,
 }
 
+impl Completion {
+    /// Returns a completion of which only that is told which every operation has, and which retires no
+    /// request.
+    #[inline]
+    pub const fn new(
+        wr_id: u64,
+        qpn: Qpn,
+        operation: CompletionOperation,
+        status: CompletionStatus,
+        byte_len: u32,
+    ) -> Self {
+        Self {
+            wr_id,
+            qpn,
+            status,
+            operation,
+            byte_len,
+            immediate: None,
+            invalidated_key: None,
+            source_qpn: None,
+            is_over_ipv6: false,
+            solicited: false,
+            retired: Retired::new(0, 0),
+        }
+    }
+}
+
 /// Requests that no longer count against the capacity of their work queue, once the program has taken
 /// the completion that this is part of: the request that has completed, and those before it that had
 /// no completion of their own.

@@ -34,19 +34,13 @@ fn check(test: impl Fn() + Send + Sync + 'static) {
 }
 
 fn completion(wr_id: u64) -> Completion {
-    Completion {
+    Completion::new(
         wr_id,
-        qpn: roce_wire::Qpn::GSI,
-        status: CompletionStatus::Success,
-        operation: CompletionOperation::Send,
-        byte_len: 0,
-        immediate: None,
-        invalidated_key: None,
-        source_qpn: None,
-        is_over_ipv6: false,
-        solicited: false,
-        retired: Default::default(),
-    }
+        roce_wire::Qpn::GSI,
+        CompletionOperation::Send,
+        CompletionStatus::Success,
+        0,
+    )
 }
 
 fn queue_on(channel: &Arc<reports::Shared>, handle: u32) -> Arc<QueueState> {

@@ -183,17 +183,8 @@ mod tests {
 
     fn completion(operation: CompletionOperation, queue: u32, count: u32) -> Completion {
         Completion {
-            wr_id: 0,
-            qpn: Qpn::GSI,
-            status: CompletionStatus::Success,
-            operation,
-            byte_len: 0,
-            immediate: None,
-            invalidated_key: None,
-            source_qpn: None,
-            is_over_ipv6: false,
-            solicited: false,
             retired: Retired::new(queue, count),
+            ..Completion::new(0, Qpn::GSI, operation, CompletionStatus::Success, 0)
         }
     }
 

@@ -61,19 +61,13 @@ mod tests {
 
     #[test]
     fn a_failure_reads_as_ibv_rc_pingpong_prints_it() {
-        let completion = Completion {
-            wr_id: 2,
-            qpn: Qpn::new(17).unwrap(),
-            status: Status::RnrRetryExceeded,
-            operation: CompletionOperation::Send,
-            byte_len: 0,
-            immediate: None,
-            invalidated_key: None,
-            source_qpn: None,
-            is_over_ipv6: false,
-            solicited: false,
-            retired: Default::default(),
-        };
+        let completion = Completion::new(
+            2,
+            Qpn::new(17).unwrap(),
+            CompletionOperation::Send,
+            Status::RnrRetryExceeded,
+            0,
+        );
         let failure = succeeded(&completion).unwrap_err();
         let line = "Failed status RNR retry counter exceeded (13) for wr_id 2";
         assert!(matches!(failure, CliError::Message(text) if text == line));

@@ -229,19 +229,7 @@ mod tests {
     }
 
     fn completion(qpn: Qpn, operation: CompletionOperation) -> Completion {
-        Completion {
-            wr_id: 1,
-            qpn,
-            status: CompletionStatus::Success,
-            operation,
-            byte_len: 8,
-            immediate: None,
-            invalidated_key: None,
-            source_qpn: None,
-            is_over_ipv6: false,
-            solicited: false,
-            retired: Default::default(),
-        }
+        Completion::new(1, qpn, operation, CompletionStatus::Success, 8)
     }
 
     fn micros(n: u64) -> Duration {

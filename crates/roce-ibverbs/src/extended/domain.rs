@@ -14,7 +14,7 @@ use roce_abi::{
 use crate::cancellation::Uncancellable;
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
-use crate::{errno, memory_reserve, shared_receive_queue};
+use crate::{errno, shared_receive_queue};
 
 /// A thread domain: the promise of a program to use what it makes with it from one thread. It spares
 /// nothing here, as locks that are free cost little.
@@ -35,10 +35,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attributes: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     // SAFETY: the program passes attributes.
     if unsafe { (*attributes).comp_mask } != 0 {
         return errno::null(EINVAL);
@@ -64,10 +61,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     _context: *mut ibv_context,
     attributes: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    let _uncancellable = Uncancellable::begin();
-    if let Err(errno) = memory_reserve::check() {
-        return errno::null(errno);
-    }
+    let Some(_uncancellable) = Uncancellable::with_memory() else { return std::ptr::null_mut() };
     // SAFETY: the program passes attributes.
     let attributes = unsafe { &*attributes };
     let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS

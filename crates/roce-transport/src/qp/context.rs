@@ -241,18 +241,7 @@ impl QpContext {
         status: CompletionStatus,
         byte_len: u64,
     ) -> Completion {
-        Completion {
-            wr_id,
-            qpn: self.qpn,
-            status,
-            operation,
-            byte_len: byte_len as u32, // a message has at most 2^31 bytes
-            immediate: None,
-            invalidated_key: None,
-            source_qpn: None,
-            is_over_ipv6: false,
-            solicited: false,
-            retired: Retired::default(),
-        }
+        // A message has at most 2^31 bytes.
+        Completion::new(wr_id, self.qpn, operation, status, byte_len as u32)
     }
 }

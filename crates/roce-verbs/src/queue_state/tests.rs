@@ -22,19 +22,13 @@ fn queue_on(handle: u32, channel: Option<Arc<reports::Shared>>) -> QueueState {
 }
 
 fn completion(wr_id: u64) -> Completion {
-    Completion {
+    Completion::new(
         wr_id,
-        qpn: roce_wire::Qpn::GSI,
-        status: CompletionStatus::Success,
-        operation: CompletionOperation::Send,
-        byte_len: 0,
-        immediate: None,
-        invalidated_key: None,
-        source_qpn: None,
-        is_over_ipv6: false,
-        solicited: false,
-        retired: Default::default(),
-    }
+        roce_wire::Qpn::GSI,
+        CompletionOperation::Send,
+        CompletionStatus::Success,
+        0,
+    )
 }
 
 #[test]
