@@ -174,23 +174,6 @@ impl<'a> RunContext<'a> {
         Launch::new(self.tools.ours("roce")).args(["run", "--dev", &device, "--", program])
     }
 
-    /// Runs a server that does not end by itself in the second host, and a client in the first. Returns
-    /// what the client printed.
-    ///
-    /// # Errors
-    /// The server does not listen, or the client does not end well.
-    pub fn client_of(
-        &self,
-        server: &Launch,
-        readiness: impl Into<Readiness>,
-        client: &Launch,
-    ) -> Result<String, String> {
-        let serving = self.start(SERVER, server)?;
-        pair::wait_until_listening(&serving, readiness)?;
-        // The server is ended when this returns: the next one needs its port.
-        self.output(CLIENT, client)
-    }
-
     /// Starts a program in a host.
     ///
     /// # Errors

@@ -312,7 +312,7 @@ impl<D: FrameDevice> FrameDevice for XdpSocket<D> {
         let Some(socket) = self.sockets.first_mut() else { return Ok(0) };
         let name = &self.interface.name;
         let refused = self.transmitter.fill(socket, &self.capabilities, name, fill).err();
-        let sent = self.transmitter.flush(socket, (name, self.query.as_fd()), Instant::now);
+        let sent = self.transmitter.flush(socket, (name, self.query.as_fd()));
         let sent = sent.map_err(|error| explain(error, &self.interface))?;
         refused.map_or(Ok(sent), |error| Err(error.into()))
     }

@@ -1,60 +1,39 @@
 //! The collectives.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// A collective operation of a group of ranks.
-///
-/// ```
-/// use roce_ring::Collective;
-///
-/// assert_eq!("allreduce".parse(), Ok(Collective::AllReduce));
-/// assert_eq!(Collective::AllReduce.code(), 0);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Collective {
-    /// Every rank ends with the reduction of all inputs.
-    AllReduce = 0,
-    /// Rank r ends with chunk r of the reduction of all inputs.
-    ReduceScatter = 1,
-    /// Every rank ends with all inputs, concatenated.
-    AllGather = 2,
-    /// Every rank ends with the root's input.
-    Broadcast = 3,
-    /// The root ends with the reduction of all inputs.
-    Reduce = 4,
-    /// No rank continues before all have arrived.
-    Barrier = 5,
+use crate::named_values::named_values;
+
+named_values! {
+    /// A collective operation of a group of ranks.
+    ///
+    /// ```
+    /// use roce_ring::Collective;
+    ///
+    /// assert_eq!("allreduce".parse(), Ok(Collective::AllReduce));
+    /// assert_eq!(Collective::AllReduce.code(), 0);
+    /// ```
+    pub enum Collective {
+        /// Every rank ends with the reduction of all inputs.
+        AllReduce = 0, "allreduce";
+        /// Rank r ends with chunk r of the reduction of all inputs.
+        ReduceScatter = 1, "reducescatter";
+        /// Every rank ends with all inputs, concatenated.
+        AllGather = 2, "allgather";
+        /// Every rank ends with the root's input.
+        Broadcast = 3, "broadcast";
+        /// The root ends with the reduction of all inputs.
+        Reduce = 4, "reduce";
+        /// No rank continues before all have arrived.
+        Barrier = 5, "barrier";
+    }
+    /// Returns the collective's code in messages.
+    code;
+    /// Returns the name: one word in lower case.
+    name;
 }
 
 impl Collective {
-    /// All collectives, in the order of their codes.
-    pub const ALL: [Self; 6] = [
-        Self::AllReduce,
-        Self::ReduceScatter,
-        Self::AllGather,
-        Self::Broadcast,
-        Self::Reduce,
-        Self::Barrier,
-    ];
-
-    /// Returns the collective's code in messages.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns the name: one word in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AllReduce => "allreduce",
-            Self::ReduceScatter => "reducescatter",
-            Self::AllGather => "allgather",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Barrier => "barrier",
-        }
-    }
-
     /// Returns true if the collective reduces values with an operator.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
@@ -63,12 +42,6 @@ impl Collective {
     /// Returns true if the collective has a root.
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce)
-    }
-}
-
-impl fmt::Display for Collective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -1,57 +1,49 @@
 //! The types of elements.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// The type of a vector's elements, little-endian in memory.
-///
-/// ```
-/// use roce_ring::DataType;
-///
-/// let half: DataType = "half".parse().unwrap();
-/// assert_eq!(half, DataType::F16);
-/// assert_eq!((half.size(), half.code(), half.name()), (2, 6, "half"));
-/// assert_eq!("f16".parse(), Ok(DataType::F16));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DataType {
-    /// Signed, 8 bits.
-    I8 = 0,
-    /// Unsigned, 8 bits.
-    U8 = 1,
-    /// Signed, 32 bits.
-    I32 = 2,
-    /// Unsigned, 32 bits.
-    U32 = 3,
-    /// Signed, 64 bits.
-    I64 = 4,
-    /// Unsigned, 64 bits.
-    U64 = 5,
-    /// IEEE 754 half precision.
-    F16 = 6,
-    /// IEEE 754 single precision.
-    F32 = 7,
-    /// IEEE 754 double precision.
-    F64 = 8,
-    /// The upper half of a single: 8 bits of exponent, 8 of significand.
-    Bf16 = 9,
+use crate::named_values::named_values;
+
+named_values! {
+    /// The type of a vector's elements, little-endian in memory.
+    ///
+    /// ```
+    /// use roce_ring::DataType;
+    ///
+    /// let half: DataType = "half".parse().unwrap();
+    /// assert_eq!(half, DataType::F16);
+    /// assert_eq!((half.size(), half.code(), half.name()), (2, 6, "half"));
+    /// assert_eq!("f16".parse(), Ok(DataType::F16));
+    /// ```
+    pub enum DataType {
+        /// Signed, 8 bits.
+        I8 = 0, "int8";
+        /// Unsigned, 8 bits.
+        U8 = 1, "uint8";
+        /// Signed, 32 bits.
+        I32 = 2, "int32";
+        /// Unsigned, 32 bits.
+        U32 = 3, "uint32";
+        /// Signed, 64 bits.
+        I64 = 4, "int64";
+        /// Unsigned, 64 bits.
+        U64 = 5, "uint64";
+        /// IEEE 754 half precision.
+        F16 = 6, "half";
+        /// IEEE 754 single precision.
+        F32 = 7, "float";
+        /// IEEE 754 double precision.
+        F64 = 8, "double";
+        /// The upper half of a single: 8 bits of exponent, 8 of significand.
+        Bf16 = 9, "bfloat16";
+    }
+    /// Returns the type's code in messages, which is NCCL's.
+    code;
+    /// Returns the name that nccl-tests prints.
+    name;
 }
 
 impl DataType {
-    /// All types, in the order of their codes.
-    pub const ALL: [Self; 10] = [
-        Self::I8,
-        Self::U8,
-        Self::I32,
-        Self::U32,
-        Self::I64,
-        Self::U64,
-        Self::F16,
-        Self::F32,
-        Self::F64,
-        Self::Bf16,
-    ];
-
     /// Returns the bytes per element: 1, 2, 4 or 8.
     pub const fn size(self) -> usize {
         match self {
@@ -59,27 +51,6 @@ impl DataType {
             Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
-        }
-    }
-
-    /// Returns the type's code in messages, which is NCCL's.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns the name that nccl-tests prints.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::I8 => "int8",
-            Self::U8 => "uint8",
-            Self::I32 => "int32",
-            Self::U32 => "uint32",
-            Self::I64 => "int64",
-            Self::U64 => "uint64",
-            Self::F16 => "half",
-            Self::F32 => "float",
-            Self::F64 => "double",
-            Self::Bf16 => "bfloat16",
         }
     }
 
@@ -91,12 +62,6 @@ impl DataType {
     /// Returns true if the type has negative values.
     pub const fn is_signed(self) -> bool {
         !matches!(self, Self::U8 | Self::U32 | Self::U64)
-    }
-}
-
-impl fmt::Display for DataType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

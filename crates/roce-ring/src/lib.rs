@@ -63,6 +63,7 @@ mod immediate;
 pub mod kernel;
 mod machine;
 mod memory;
+mod named_values;
 mod operation;
 mod plan;
 mod rank_buffers;

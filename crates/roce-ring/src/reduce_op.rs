@@ -1,58 +1,37 @@
 //! The operators of reductions.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// An operator that reduces two values to one.
-///
-/// Integers wrap around; floats round at every step. An average is a sum that the rank with the
-/// final elements divides once.
-///
-/// ```
-/// use roce_ring::ReduceOp;
-///
-/// assert_eq!("avg".parse(), Ok(ReduceOp::Avg));
-/// assert_eq!((ReduceOp::Avg.code(), ReduceOp::Avg.name()), (4, "avg"));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReduceOp {
-    /// Left plus right.
-    Sum = 0,
-    /// Left times right.
-    Prod = 1,
-    /// The larger value; a number beats a NaN, and the left of two equal values stays.
-    Max = 2,
-    /// The smaller value; a number beats a NaN, and the left of two equal values stays.
-    Min = 3,
-    /// The sum over all ranks, divided by their number; integers truncate toward zero.
-    Avg = 4,
-}
+use crate::named_values::named_values;
 
-impl ReduceOp {
-    /// All operators, in the order of their codes.
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Max, Self::Min, Self::Avg];
-
+named_values! {
+    /// An operator that reduces two values to one.
+    ///
+    /// Integers wrap around; floats round at every step. An average is a sum that the rank with the
+    /// final elements divides once.
+    ///
+    /// ```
+    /// use roce_ring::ReduceOp;
+    ///
+    /// assert_eq!("avg".parse(), Ok(ReduceOp::Avg));
+    /// assert_eq!((ReduceOp::Avg.code(), ReduceOp::Avg.name()), (4, "avg"));
+    /// ```
+    pub enum ReduceOp {
+        /// Left plus right.
+        Sum = 0, "sum";
+        /// Left times right.
+        Prod = 1, "prod";
+        /// The larger value; a number beats a NaN, and the left of two equal values stays.
+        Max = 2, "max";
+        /// The smaller value; a number beats a NaN, and the left of two equal values stays.
+        Min = 3, "min";
+        /// The sum over all ranks, divided by their number; integers truncate toward zero.
+        Avg = 4, "avg";
+    }
     /// Returns the operator's code in messages, which is NCCL's.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
+    code;
     /// Returns the name that nccl-tests prints.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sum => "sum",
-            Self::Prod => "prod",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Avg => "avg",
-        }
-    }
-}
-
-impl fmt::Display for ReduceOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    name;
 }
 
 impl FromStr for ReduceOp {

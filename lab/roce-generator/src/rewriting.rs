@@ -124,13 +124,6 @@ impl Rewriting {
     }
 }
 
-impl AddressMapping {
-    /// Returns the address that takes the place of another.
-    pub fn new_of(&self, old: IpAddr) -> Option<IpAddr> {
-        (self.old == old).then_some(self.new)
-    }
-}
-
 impl FromStr for AddressMapping {
     type Err = NameError;
 

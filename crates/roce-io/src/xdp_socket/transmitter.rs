@@ -89,12 +89,7 @@ impl Transmitter {
     }
 
     /// Makes the kernel send what is in the ring; returns how many frames it took.
-    pub(super) fn flush(
-        &mut self,
-        socket: &mut Xsk,
-        interface: Queried<'_>,
-        clock: fn() -> Instant,
-    ) -> io::Result<usize> {
+    pub(super) fn flush(&mut self, socket: &mut Xsk, interface: Queried<'_>) -> io::Result<usize> {
         let (mut sent, mut idle) = (0, 0);
         self.waits = false;
         if let Some(error) = self.down_error.take() {
@@ -142,7 +137,7 @@ impl Transmitter {
             idle = if taken > 0 { 0 } else { idle + 1 };
             if idle >= MAX_IDLE_KICKS {
                 self.counts.queue_full += 1;
-                self.on_queue_full(socket, interface, clock());
+                self.on_queue_full(socket, interface);
                 break;
             }
         }
@@ -150,8 +145,8 @@ impl Transmitter {
     }
 
     /// Keeps or drops the frames that the kernel does not take.
-    fn on_queue_full(&mut self, socket: &mut Xsk, interface: Queried<'_>, now: Instant) {
-        match self.stall.on_refused(now, is_running(interface)) {
+    fn on_queue_full(&mut self, socket: &mut Xsk, interface: Queried<'_>) {
+        match self.stall.on_refused(Instant::now(), is_running(interface)) {
             Verdict::Keep => self.waits = true,
             Verdict::DropWithoutCarrier => self.counts.no_carrier += self.take_back(socket),
             Verdict::DropStalled => self.counts.stalled += self.take_back(socket),
