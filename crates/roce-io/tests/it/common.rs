@@ -10,7 +10,7 @@ use std::{
 
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_io::{AfPacket, AfPacketConfig, FrameDevice, ReceiveMode, TxFrame};
+use roce_io::{AfPacket, AfPacketConfig, DeviceError, FrameDevice, ReceiveMode, TxFrame};
 use roce_netns::Host;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
@@ -170,4 +170,20 @@ pub(crate) fn opened(packet: &[u8]) -> (Vec<u8>, u16) {
         .expect("it fits");
     assert_eq!(udp.checksum(), sum, "the UDP checksum was completed");
     (udp.payload().to_vec(), header.identification)
+}
+
+/// Sends until the device says that its interface is gone.
+pub(crate) fn send_until_gone(device: &mut impl FrameDevice) {
+    let frames = [single(ipv4([2, 0, 0, 0, 0, 1], 1, &payload(5, 100)))];
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match send(device, &frames) {
+            Err(error)
+                if matches!(DeviceError::of(&error), Some(DeviceError::InterfaceGone { .. })) =>
+            {
+                return;
+            }
+            outcome => assert!(Instant::now() < deadline, "{outcome:?}"),
+        }
+    }
 }

@@ -7,7 +7,8 @@ use std::{
 };
 
 use crate::common::{
-    MODES, Outcome, collect, config, counter, ipv4, ipv6, mac, open, payload, send, single, train,
+    MODES, Outcome, collect, config, counter, ipv4, ipv6, mac, open, payload, send,
+    send_until_gone, single, train,
 };
 use roce_io::{AfPacket, AfPacketConfig, DeviceError, FrameDevice, GsoMode, OpenError};
 use roce_netns::{Host, Link, VirtualNetwork};
@@ -259,18 +260,8 @@ fn an_interface_that_is_removed_is_an_error_that_says_so() -> Outcome {
     let mut device = left.run(|| AfPacket::open(&config("eth0", MODES[0])))?;
     // Its other end goes with the host, and takes it along.
     drop(right);
-    let frames = [single(ipv4([2, 0, 0, 0, 0, 1], 1, &payload(5, 100)))];
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match send(&mut device, &frames) {
-            Err(error)
-                if matches!(DeviceError::of(&error), Some(DeviceError::InterfaceGone { .. })) =>
-            {
-                return Ok(());
-            }
-            outcome => assert!(Instant::now() < deadline, "{outcome:?}"),
-        }
-    }
+    send_until_gone(&mut device);
+    Ok(())
 }
 
 #[tier1]

@@ -41,6 +41,17 @@ fn crowd(
     exchanges
 }
 
+/// Two nodes, of which the second one is played by hand. The first sends it so many frames at a time.
+fn played_by_hand(frames: u32) -> World {
+    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: frames, min_frames: frames, max_frames: frames };
+    let mut world = World::new(2, config);
+    world.keep_timeline(true);
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
+    world
+}
+
 fn are_done(world: &World, exchanges: &[Exchange]) -> bool {
     exchanges.iter().all(|it| it.is_done(world))
 }
@@ -77,13 +88,7 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
 
 #[test]
 fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
-    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer_window =
-        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
-    let mut world = World::new(2, config);
-    world.keep_timeline(true);
-    // The peer is played by hand.
-    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
+    let mut world = played_by_hand(1);
     let crowd = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
     let requests = |world: &World| -> Vec<_> {
         let sent = world.sent(0).into_iter().map(|it| it.headers().bth);
@@ -104,13 +109,7 @@ fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
 
 #[test]
 fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
-    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer_window =
-        PeerWindowConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
-    let mut world = World::new(2, config);
-    world.keep_timeline(true);
-    // The peer is played by hand.
-    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
+    let mut world = played_by_hand(8);
     let ends = connect(&mut world, [0, 1], OPTIONS);
     let fills = Exchange::prepare(&mut world, ends, Kind::Write, 8, 8);
     fills.post_sends(&mut world);
@@ -132,13 +131,7 @@ fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
 
 #[test]
 fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
-    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer_window =
-        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
-    let mut world = World::new(2, config);
-    world.keep_timeline(true);
-    // The peer is played by hand.
-    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
+    let mut world = played_by_hand(1);
     let newcomer = |world: &mut World| {
         let ends = connect(world, [0, 1], OPTIONS);
         Exchange::prepare(world, ends, Kind::Write, 8, 1).post_send(world, 0);
@@ -157,11 +150,7 @@ fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
 
 #[test]
 fn a_full_window_without_waiters_arms_no_timer() {
-    let mut config = WorldConfig { train_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer_window =
-        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
-    let mut world = World::new(2, config);
-    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
+    let mut world = played_by_hand(1);
     // As long as it exists, so does the peer window.
     let _idle = connect(&mut world, [0, 1], OPTIONS);
     let ends = connect(&mut world, [0, 1], OPTIONS);
