@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use roce_verbs::{
-    CompletionChannel, CompletionStatus, ConnectOptions, Device, MemoryRegion, QueuePair,
-    RemoteAddr, SendOperation, SendWr,
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
+    QueuePair, RemoteAddr, SendOperation, SendWr,
 };
 
-use crate::fixtures::{COMPLETION_TIMEOUT, TestDevice};
+use crate::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, device_config};
 
 /// A connection whose requests end soon where no answer comes: 8.4 ms, four times.
 pub const SHORT: ConnectTimes = ConnectTimes { timeout: 11, retry_count: 3 };
@@ -87,6 +87,15 @@ impl Waiter {
         Self { end: TestDevice { device, pd, cq }, channel, waiting }
     }
 
+    /// Returns the left end of a cable, which waits in some manner, and the right one.
+    ///
+    /// # Panics
+    /// When a device cannot be opened.
+    pub fn and_peer(cable: &Cable, waiting: Waiting) -> (Self, TestDevice) {
+        let left = cable.left.run(|| Device::open("eth0", device_config())).expect("a device");
+        (Self::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
+    }
+
     /// Waits until so many requests have ended, at most until `limit`.
     ///
     /// # Panics
@@ -155,6 +164,15 @@ pub fn cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the arguments are right");
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
     of(usage.user_time()) + of(usage.system_time())
+}
+
+/// Bytes of this process that are in memory.
+///
+/// # Panics
+/// When `/proc` is not there.
+pub fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("every process may read it");
+    statm.split(' ').nth(1).expect("a number").parse::<u64>().expect("a number") * 4096
 }
 
 /// Prints a row of the table of bounds and observed times.

@@ -106,12 +106,20 @@ impl VerbsProgram {
     /// # Panics
     /// When there is none, or one fails; with what it has printed.
     pub fn run_scenarios(&self, start: &str) {
+        self.run_scenarios_by(start, |scenario| self.command(scenario));
+    }
+
+    /// As [`run_scenarios`](Self::run_scenarios), by other commands.
+    ///
+    /// # Panics
+    /// As [`run_scenarios`](Self::run_scenarios).
+    pub fn run_scenarios_by(&self, start: &str, command: impl Fn(&str) -> Command) {
         let cable = Cable::with_mtu(1500);
         let scenarios: Vec<_> =
             self.scenarios().into_iter().filter(|name| name.starts_with(start)).collect();
         assert!(!scenarios.is_empty(), "there are scenarios {start}*");
         for scenario in scenarios {
-            self.run(&cable.left, &scenario);
+            expect_success(&scenario, &cable.left, command(&scenario));
         }
     }
 

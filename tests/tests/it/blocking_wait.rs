@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
+use roce_tests::outage::cpu_time;
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, GsoMode,
     MemoryRegion, RecvWr, RemoteAddr, SendOperation, SendWr,
@@ -17,15 +18,6 @@ fn end_with_channel(device: Device) -> (TestDevice, CompletionChannel) {
     let cq = device.create_cq(64, Some(&channel)).unwrap();
     let pd = device.alloc_pd().unwrap();
     (TestDevice { device, pd, cq }, channel)
-}
-
-/// What the whole process has used of the CPUs.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let after_name = text.rsplit_once(')').unwrap().1;
-    let fields: Vec<&str> = after_name.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    Duration::from_millis(ticks * 10)
 }
 
 #[tier1]

@@ -4,22 +4,14 @@
 use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::{
-    COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, device_config,
-};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, connect, contents};
 use roce_tests::outage::{
     ConnectTimes, LONG, SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row,
     wait_for_port, write_through,
 };
-use roce_verbs::{CompletionStatus, Device, DeviceConfig, PortState, QueuePair};
+use roce_verbs::{CompletionStatus, PortState, QueuePair};
 
 const FAR: usize = 16;
-
-/// The left end, which waits in some manner, and the right one.
-fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
-    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
-    (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
-}
 
 /// Takes the carrier away from the left end, and waits until the kernel says so.
 fn cut(cable: &Cable, left: &Waiter) {
@@ -33,7 +25,7 @@ fn every_request_in_flight_ends_when_the_carrier_goes_and_the_local_one_at_once(
         [(Waiting::Polling, SHORT), (Waiting::Sleeping, SHORT), (Waiting::Polling, USUAL)]
     {
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, waiting);
+        let (left, right) = Waiter::and_peer(&cable, waiting);
         let options = times.options();
         let far: Vec<(QueuePair, QueuePair)> =
             (0..FAR).map(|_| connect(&left.end, &right, &options)).collect();
@@ -69,7 +61,7 @@ const LOCAL_LIMIT: Duration = Duration::from_millis(50);
 fn a_request_that_is_posted_without_a_carrier_ends_in_time_and_so_do_those_behind_it() {
     for (waiting, times) in [(Waiting::Sleeping, USUAL), (Waiting::Polling, SHORT)] {
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, waiting);
+        let (left, right) = Waiter::and_peer(&cable, waiting);
         let (here, _there) = connect(&left.end, &right, &times.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
         cut(&cable, &left);
@@ -98,7 +90,7 @@ fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
     for (waiting, outage) in [(Waiting::Sleeping, 3000), (Waiting::Polling, 500)] {
         let outage = Duration::from_millis(outage);
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, waiting);
+        let (left, right) = Waiter::and_peer(&cable, waiting);
         let (here, _there) = connect(&left.end, &right, &LONG.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
         cut(&cable, &left);
@@ -125,7 +117,7 @@ fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
 #[tier1]
 fn without_a_carrier_an_idle_device_uses_no_processor_and_a_busy_one_little() {
     let cable = Cable::with_mtu(1500);
-    let (left, right) = ends(&cable, Waiting::Sleeping);
+    let (left, right) = Waiter::and_peer(&cable, Waiting::Sleeping);
     // As long as a request lives that is never answered: its timers are all that happens.
     let patient = ConnectTimes { timeout: 17, retry_count: 7 };
     let pairs: Vec<_> = (0..FAR).map(|_| connect(&left.end, &right, &patient.options())).collect();

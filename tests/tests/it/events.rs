@@ -1,26 +1,11 @@
 //! Completions and events of C programs with several threads.
 
-use std::path::Path;
-use std::process::Command;
-
 use roce_test_macros::tier1;
-use roce_tests::fixtures::Cable;
-use roce_tests::verbs_program::{VerbsProgram, expect_success, roce_run};
+use roce_tests::verbs_program::{VerbsProgram, roce_run};
 
 /// Runs the scenarios of the program whose name begins so.
 fn run_scenarios(start: &str) {
-    let program = VerbsProgram::linked("events");
-    run_program(&program, start, |_, scenario| program.command(scenario));
-}
-
-fn run_program(program: &VerbsProgram, start: &str, command: impl Fn(&Path, &str) -> Command) {
-    let cable = Cable::with_mtu(1500);
-    let scenarios: Vec<_> =
-        program.scenarios().into_iter().filter(|name| name.starts_with(start)).collect();
-    assert!(!scenarios.is_empty(), "there are scenarios {start}*");
-    for scenario in scenarios {
-        expect_success(&scenario, &cable.left, command(program.file(), &scenario));
-    }
+    VerbsProgram::linked("events").run_scenarios(start);
 }
 
 /// Runs scenarios of the program that gcc has instrumented.
@@ -28,10 +13,10 @@ fn run_instrumented(sanitizer: &str, starts: &[&str]) {
     let flag = format!("-fsanitize={sanitizer}");
     let program = VerbsProgram::linked_with("events", &format!("events-{sanitizer}"), &[&flag]);
     for start in starts {
-        run_program(&program, start, |file, scenario| {
+        program.run_scenarios_by(start, |scenario| {
             let mut command = roce_run();
             // The runtime of a sanitizer is loaded first.
-            command.args(["--", "env", "-u", "LD_PRELOAD"]).arg(file).arg(scenario);
+            command.args(["--", "env", "-u", "LD_PRELOAD"]).arg(program.file()).arg(scenario);
             // The stack of a cancelled thread confuses the check of this one stack, also in `read`.
             command.env("ASAN_OPTIONS", "use_sigaltstack=0");
             // The library has no instrumentation: its locks are not seen, nor are its threads' ends.

@@ -3,23 +3,18 @@
 use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
-use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, device_config};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, connect};
 use roce_tests::ip::ip;
 use roce_tests::outage::{
     LONG, SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row, write_through,
 };
-use roce_verbs::{CompletionStatus, Device, DeviceConfig};
-
-fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
-    let left = cable.left.run(|| Device::open("eth0", device_config())).unwrap();
-    (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
-}
+use roce_verbs::CompletionStatus;
 
 #[tier1]
 fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
     for waiting in [Waiting::Sleeping, Waiting::Polling] {
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, waiting);
+        let (left, right) = Waiter::and_peer(&cable, waiting);
         let (here, _there) = connect(&left.end, &right, &LONG.options());
         let (near, _itself) = connect(&left.end, &left.end, &LONG.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
@@ -60,7 +55,7 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
 fn a_request_outlasts_a_short_outage_of_the_interface() {
     for outage in [5, 50, 200].map(Duration::from_millis) {
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, Waiting::Polling);
+        let (left, right) = Waiter::and_peer(&cable, Waiting::Polling);
         let (here, _there) = connect(&left.end, &right, &USUAL.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
         write_through(&left, &here, &ours, &theirs);
@@ -78,7 +73,7 @@ fn a_request_outlasts_a_short_outage_of_the_interface() {
 fn requests_end_in_time_when_the_interface_is_removed_and_nothing_spins() {
     for waiting in [Waiting::Polling, Waiting::Sleeping] {
         let cable = Cable::with_mtu(1500);
-        let (left, right) = ends(&cable, waiting);
+        let (left, right) = Waiter::and_peer(&cable, waiting);
         let pairs: Vec<_> = (0..4).map(|_| connect(&left.end, &right, &SHORT.options())).collect();
         let (near, _itself) = connect(&left.end, &left.end, &SHORT.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));

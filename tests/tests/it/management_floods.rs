@@ -6,7 +6,6 @@
 //! without a flood of datagrams as many go to a station that does not exist: the sender works on the same
 //! processors, and its work is no cost of the host that receives.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use roce_test_macros::tier1;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
+use roce_tests::outage::resident;
 use roce_tests::raw_sender::RawSender;
 use roce_verbs::cm::{EventChannel, Id, JoinMode, PortSpace};
 use roce_verbs::{
@@ -248,12 +248,6 @@ impl Victim {
         assert!(growth < MAX_GROWTH, "{what}: {growth} bytes more");
         assert!(ratio >= MIN_RATIO, "{what}: {ratio:.3} of the rate without");
     }
-}
-
-/// Returns the bytes of memory that this process has.
-fn resident() -> u64 {
-    let text = fs::read_to_string("/proc/self/statm").unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 fn private_data<const N: usize>() -> [u8; N] {

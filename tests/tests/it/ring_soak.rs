@@ -3,13 +3,8 @@
 
 use roce_collectives::{DataType, Operation, ReduceOp};
 use roce_test_macros::tier1;
+use roce_tests::outage::resident;
 use roce_tests::ranks::{Exercise, Ranks};
-
-/// Bytes of this process that are in memory.
-fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
 
 /// Bytes that may come and go without being a leak.
 const SLACK: u64 = 1 << 20;
