@@ -107,7 +107,7 @@ pub struct Series {
     /// How the points are drawn.
     pub shape: Shape,
     /// The points: x and y.
-    pub points: Vec<(f64, f64)>,
+    pub points: Points,
     /// Spread of values: x, and y from and to.
     pub spread: Vec<(f64, f64, f64)>,
 }
