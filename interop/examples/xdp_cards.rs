@@ -114,9 +114,7 @@ impl Place {
         host.address(TAP, format!("{HOST}/24").parse()?)?;
         let boot_limit = Duration::from_secs(240);
         let config = GuestConfig { card, memory_mib: 1024, boot_limit, ..GuestConfig::new(TAP) };
-        let guest = Guest::boot(image, &config, |command| {
-            // A host spawns a command it owns.
-            let mut command = std::mem::replace(command, Command::new(""));
+        let guest = Guest::boot(image, &config, |mut command| {
             if !property.is_empty() {
                 command.args(["-global", property]);
             }

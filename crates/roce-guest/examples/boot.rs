@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = Path::new("target").join(kernel.directory(architecture));
     let image = Image::prepare_with(&directory, architecture, &kernel)?;
     println!("image ready after {:.1?}: {}", start.elapsed(), image.kernel_release());
-    let guest = Guest::boot(&image, &GuestConfig::new(&tap), |command| command.spawn())?;
+    let guest = Guest::boot(&image, &GuestConfig::new(&tap), |mut command| command.spawn())?;
     println!("answers after {:.1?}", start.elapsed());
     for command in arguments {
         let output = guest.run(&command)?;

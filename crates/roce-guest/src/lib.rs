@@ -12,7 +12,7 @@
 //! use roce_guest::{Guest, GuestConfig, Image};
 //!
 //! let image = Image::prepare("target/guest".as_ref())?;
-//! let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |command| command.spawn())?;
+//! let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |mut command| command.spawn())?;
 //! guest.set_network(4200, &["10.9.0.2/24", "fd00:9::2/64"])?;
 //! println!("{}", guest.run_ok("ibv_devinfo")?);
 //! guest.power_off()?;

@@ -78,7 +78,7 @@ impl Guest {
     pub fn boot(
         image: &Image,
         config: &GuestConfig,
-        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+        spawn: impl FnOnce(Command) -> io::Result<Child>,
     ) -> Result<Self, GuestError> {
         let console = console_path(image)?;
         let mut command = qemu_command(image, config)?;
@@ -88,7 +88,7 @@ impl Guest {
         command.args(["-chardev", "stdio,id=control,signal=off"]);
         command.args(["-device", "virtserialport,chardev=control,name=guest.control"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let qemu = spawn(&mut command).map_err(GuestError::io("start qemu"))?;
+        let qemu = spawn(command).map_err(GuestError::io("start qemu"))?;
         let (control, ready) = Control::new(qemu, console.clone());
         let guest = Self { control, console, command_limit: config.command_limit };
         match ready.recv_timeout(config.boot_limit) {

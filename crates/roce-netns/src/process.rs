@@ -29,6 +29,7 @@ mod outcome;
 mod readiness;
 mod running;
 mod streams;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -38,3 +39,4 @@ pub use nix::sys::signal::Signal;
 pub use outcome::Outcome;
 pub use readiness::Readiness;
 pub use running::Running;
+pub use table::{children_of, descendants_of, is_running, parent_of};

@@ -1,6 +1,5 @@
 //! Two guests on one switch.
 
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -81,10 +80,7 @@ fn boot_guest(place: usize, image: &Image, switch: &Switch) -> Result<Guest, Err
         mac: [0x52, 0x54, 0x00, 0x09, 0x00, 0x02 + place as u8],
         ..GuestConfig::new(&tap(place))
     };
-    let guest = Guest::boot(image, &config, |command| {
-        // A host spawns a command it owns.
-        switch.host().spawn(std::mem::replace(command, Command::new("")))
-    })?;
+    let guest = Guest::boot(image, &config, |command| switch.host().spawn(command))?;
     Agent::install(image, &guest)?;
     let addresses =
         [format!("{}/24", Family::V4.address(place)), format!("{}/64", Family::V6.address(place))];

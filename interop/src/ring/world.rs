@@ -1,7 +1,6 @@
 //! Where mixed rings take place: hosts of ours and guests with rxe on one switch.
 
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -136,10 +135,7 @@ fn boot_guest(place: u8, image: &Image, switch: &Switch, program: &[u8]) -> Resu
         mac: [0x52, 0x54, 0x00, 0x09, 0x01, 11 + place],
         ..GuestConfig::new(&tap(place))
     };
-    let guest = Guest::boot(image, &config, |command| {
-        // A host spawns a command it owns.
-        switch.host().spawn(std::mem::replace(command, Command::new("")))
-    })?;
+    let guest = Guest::boot(image, &config, |command| switch.host().spawn(command))?;
     guest.push(PROGRAM, program, 0o755)?;
     let place = usize::from(place);
     guest.set_network(link_mtu(4096), &[&format!("{}/24", guest_address(place))])?;

@@ -19,9 +19,7 @@ fn boot() -> (Host, Guest) {
     let host = network.host("beside the guest").unwrap();
     network.tap(&host, "tap0", Link { mtu: 4200 }).unwrap();
     host.address("tap0", "10.9.0.1/24".parse().unwrap()).unwrap();
-    let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |command| {
-        host.spawn(std::mem::replace(command, Command::new("")))
-    });
+    let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |command| host.spawn(command));
     (host, guest.unwrap_or_else(|error| panic!("{error}")))
 }
 

@@ -1,10 +1,10 @@
 //! Draws the terminal picture of README.md: the project's main command and what it prints.
 
 use std::fs;
-use std::io::{self, Read};
-use std::process::Command;
+use std::time::Duration;
 
 use anstyle_svg::Term;
+use roce_netns::process::{Launch, Outcome};
 
 use crate::{Result, workspace};
 
@@ -26,19 +26,12 @@ pub(crate) fn run() -> Result<()> {
     {
         return Err("roce does not compile".into());
     }
-    let (mut output, terminal) = io::pipe()?;
-    let mut command = Command::new(workspace::target().join("release/roce"));
-    command.args(ARGUMENTS).stdout(terminal.try_clone()?).stderr(terminal);
-    let mut child = command.spawn()?;
-    // Its copies of the pipe's end would keep the pipe open.
-    drop(command);
-    let mut text = String::new();
-    output.read_to_string(&mut text)?;
-    let status = child.wait()?;
+    let roce = Launch::new(workspace::target().join("release/roce")).args(ARGUMENTS).join_stderr();
+    let Outcome { status, stdout, .. } = roce.start()?.wait(Duration::MAX)?;
     if !status.success() {
-        return Err(format!("{} ended with {status}:\n{text}", command_line()).into());
+        return Err(format!("{} ended with {status}:\n{stdout}", command_line()).into());
     }
-    fs::write(workspace::root().join(PICTURE), picture(&text))?;
+    fs::write(workspace::root().join(PICTURE), picture(&stdout))?;
     println!("wrote {PICTURE}");
     Ok(())
 }

@@ -28,6 +28,7 @@ pub struct Launch {
     cpu: Option<usize>,
     ends_with_parent: bool,
     has_stdin: bool,
+    pub(super) joins_stderr: bool,
     pub(super) stdout: Output,
     pub(super) stderr: Output,
     pub(super) grace: Duration,
@@ -62,6 +63,7 @@ impl Launch {
             cpu: None,
             ends_with_parent: false,
             has_stdin: false,
+            joins_stderr: false,
             stdout: Output::Keep,
             stderr: Output::Keep,
             grace: Self::DEFAULT_GRACE,
@@ -123,6 +125,14 @@ impl Launch {
     #[must_use]
     pub fn stderr(mut self, output: Output) -> Self {
         self.stderr = output;
+        self
+    }
+
+    /// Joins its standard error to its standard output, in the order in which it writes. Both are kept, or a
+    /// function sees their lines.
+    #[must_use]
+    pub fn join_stderr(mut self) -> Self {
+        self.joins_stderr = true;
         self
     }
 

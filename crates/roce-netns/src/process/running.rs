@@ -1,6 +1,6 @@
 //! A program that runs.
 
-use std::io::{self, Write};
+use std::io::{self, PipeReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::Arc;
@@ -58,11 +58,11 @@ impl Running {
         launch: &Launch,
         spawn: impl FnOnce(Command) -> io::Result<Child>,
     ) -> Result<Self, ProcessError> {
-        let name = launch.name();
-        let mut child = match spawn(launch.command()) {
-            Ok(child) => child,
-            Err(source) => return Err(ProcessError::Start { program: name, source }),
-        };
+        let refused = |source| ProcessError::Start { program: launch.name(), source };
+        let mut command = launch.command();
+        let joined = launch.joins_stderr.then(|| join_streams(&mut command));
+        let joined = joined.transpose().map_err(refused)?;
+        let mut child = spawn(command).map_err(refused)?;
         let process = Pid::from_raw(child.id().cast_signed());
         let streams = Arc::<Streams>::default();
         if let Some(pipe) = child.stdout.take() {
@@ -71,13 +71,16 @@ impl Running {
         if let Some(pipe) = child.stderr.take() {
             streams.read(StreamKind::Stderr, pipe, launch.stderr.clone());
         }
+        if let Some(pipe) = joined {
+            streams.read(StreamKind::Stdout, pipe, launch.stdout.clone());
+        }
         let waiting = Arc::clone(&streams);
         thread::spawn(move || {
             while status_of(process, WaitPidFlag::empty()) == Err(Errno::EINTR) {}
             waiting.note_exit();
         });
         Ok(Self {
-            name,
+            name: launch.name(),
             process,
             stdin: child.stdin.take(),
             child,
@@ -236,6 +239,13 @@ impl Drop for Running {
         // Its output and status are not asked for.
         let _ = self.stop(|state| state.has_exited);
     }
+}
+
+/// Gives a program one pipe for both its streams, and returns the end to read.
+fn join_streams(command: &mut Command) -> io::Result<PipeReader> {
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    Ok(reader)
 }
 
 /// Returns the exit status of a child, which stays to be reaped; `None` if it runs.

@@ -114,6 +114,14 @@ fn each_line_is_seen_once_and_in_order() {
 }
 
 #[test]
+fn joined_streams_are_in_the_order_of_writing() {
+    let launch = sh("for n in 1 2 3; do echo out $n; echo error $n >&2; done").join_stderr();
+    let outcome = launch.start().unwrap().wait(LIMIT).unwrap().check().unwrap();
+    assert_eq!(outcome.stdout, "out 1\nerror 1\nout 2\nerror 2\nout 3\nerror 3\n");
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
 fn the_end_of_the_input_reaches_the_program() {
     let mut running = Launch::new("cat").with_stdin().start().unwrap();
     running.write_line("hello").unwrap();

@@ -5,10 +5,10 @@ mod ends;
 mod report;
 mod unit_tests;
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use roce_guest::{Architecture, Guest, GuestConfig, Image, Kernel};
+use roce_netns::process::Launch;
 use roce_netns::{Host, Link, VirtualNetwork};
 
 use self::ends::{End, Side};
@@ -70,9 +70,7 @@ impl World {
             command_limit: LIMIT,
             ..GuestConfig::new(TAP)
         };
-        let guest = Guest::boot(image, &config, |command| {
-            host.spawn(std::mem::replace(command, Command::new("")))
-        })?;
+        let guest = Guest::boot(image, &config, |command| host.spawn(command))?;
         guest.set_network(MTU, GUEST_ADDRESSES)?;
         // Until rxe's turn comes, packets have one receiver. Without a link the module still holds the UDP port.
         guest.run_ok("rdma link delete rxe0 && rmmod rdma_rxe")?;
@@ -126,10 +124,10 @@ impl World {
                 client.name, server.name
             );
             report.check(&name, || {
-                let mut served = self.start(server, &format!("exec {} -c", server.prefix))?;
+                let served = self.start(server, &format!("exec {} -c", server.prefix))?;
                 self.wait_for_listener(server)?;
                 let line = format!("exec {} -c {}", client.prefix, server.address);
-                let mut client = self.start(client, &line)?;
+                let client = self.start(client, &line)?;
                 let said = client.succeed(LIMIT)?;
                 let served = served.succeed(LIMIT)?;
                 // The program says so, and ends with 0.
@@ -149,10 +147,8 @@ impl World {
         if side.address == GUEST_ADDRESS {
             return Ok(End::InGuest(self.guest.spawn(line)?));
         }
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(End::Here(Some(self.host.spawn(command)?)))
+        let launch = Launch::new("sh").args(["-c", line]).grace(Duration::ZERO);
+        Ok(End::Here(launch.start_in(&self.host)?))
     }
 
     /// Waits until a side's server listens for its client.

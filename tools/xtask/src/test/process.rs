@@ -1,9 +1,9 @@
 //! A test in a process of its own, or a program of tests.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use roce_netns::process::Launch;
 
 use crate::binaries::{Score, TestProgram, score};
 use crate::{Result, stacks, workspace};
@@ -37,17 +37,17 @@ impl Job {
         }
     }
 
-    /// Runs it to its end. `output` is a file that nothing else uses meanwhile.
-    pub(crate) fn run(self, output: PathBuf) -> Ended {
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Ended {
         let started = Instant::now();
-        let (text, outcome) = match self.outcome(&output) {
+        let (text, outcome) = match self.outcome() {
             Ok((text, outcome)) => (text, outcome),
             Err(error) => (String::new(), Err(error.to_string())),
         };
         Ended { job: self, text, took: started.elapsed(), outcome }
     }
 
-    fn outcome(&self, output: &Path) -> Result<(String, std::result::Result<Score, String>)> {
+    fn outcome(&self) -> Result<(String, std::result::Result<Score, String>)> {
         let mut command = if self.tier > 0 {
             let mut ourselves = Command::new(workspace::OURSELVES);
             ourselves.arg("in-namespace").arg("--").arg(&self.program.executable).arg("--ignored");
@@ -55,14 +55,15 @@ impl Job {
         } else {
             Command::new(&self.program.executable)
         };
-        let file = File::create(output)?;
         command.arg("--exact").args(&self.tests).current_dir(&self.program.folder);
         command.env("CARGO_MANIFEST_DIR", &self.program.folder);
         command.env(INSTALLATION, workspace::target().join("debug"));
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let stacks = wait(&mut command, LIMIT)?;
-        let mut text = String::from_utf8_lossy(&fs::read(output)?).into_owned();
-        fs::remove_file(output)?;
+        let running = Launch::from(command).join_stderr().grace(Duration::ZERO).start()?;
+        let stacks = match running.wait_for_exit(LIMIT) {
+            Some(_) => None,
+            None => Some(stacks::take_and_kill(running.id())),
+        };
+        let mut text = running.end()?.stdout;
         let name = &self.program.name;
         let outcome = match (&stacks, score(&text)) {
             (Some(_), _) => Err(format!("{name} did not end within {LIMIT:?} and was killed")),
@@ -88,21 +89,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Where tests find programs and libraries that are built already: see `tests/src/verbs_program.rs`.
 const INSTALLATION: &str = "ROCE_TEST_INSTALLATION";
-
-/// Waits for a program. If it took too long, it was killed, and the stacks of its processes are returned.
-fn wait(command: &mut Command, limit: Duration) -> Result<Option<String>> {
-    let deadline = Instant::now() + limit;
-    let mut child = command.spawn()?;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            let stacks = stacks::take_and_kill(child.id());
-            child.wait()?;
-            return Ok(Some(stacks));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(None)
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Which tests run beside which.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -73,8 +72,8 @@ pub(crate) fn company(job: &Job) -> Company {
     }
 }
 
-/// Runs all, and passes each to `ended` when it has ended. `folder` is for files of theirs.
-pub(crate) fn run_all(jobs: Vec<Job>, company: Company, folder: &Path, ended: impl FnMut(Ended)) {
+/// Runs all, and passes each to `ended` when it has ended.
+pub(crate) fn run_all(jobs: Vec<Job>, company: Company, ended: impl FnMut(Ended)) {
     let at_a_time = match company {
         Company::Alone => 1,
         Company::Quiet | Company::Any => AT_A_TIME,
@@ -82,14 +81,13 @@ pub(crate) fn run_all(jobs: Vec<Job>, company: Company, folder: &Path, ended: im
     let jobs = Mutex::new(VecDeque::from(jobs));
     let (tell, told) = mpsc::channel();
     thread::scope(|threads| {
-        for number in 0..at_a_time {
+        for _ in 0..at_a_time {
             let (tell, jobs) = (tell.clone(), &jobs);
             threads.spawn(move || {
                 let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 while let Some(job) = next() {
-                    let output = folder.join(format!("running-{number}.part"));
                     // The other side waits until all have told.
-                    let _told = tell.send(job.run(output));
+                    let _told = tell.send(job.run());
                 }
             });
         }

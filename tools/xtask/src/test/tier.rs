@@ -22,12 +22,10 @@ pub(crate) fn run(
         log.run(&mut workspace::build_for_tests())?;
     }
     let mut outcome = Outcome::default();
-    let folder = log.path().with_extension("running");
-    std::fs::create_dir_all(&folder)?;
     for company in companies {
         let mut jobs = jobs(all, tier);
         jobs.retain(|job| schedule::company(job) == *company);
-        schedule::run_all(jobs, *company, &folder, |ended| outcome.add(ended, log));
+        schedule::run_all(jobs, *company, |ended| outcome.add(ended, log));
     }
     outcome.conclude()
 }

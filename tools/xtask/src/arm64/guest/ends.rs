@@ -1,9 +1,9 @@
 //! Programs at the two ends of the guest's cable.
 
-use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roce_guest::GuestProcess;
+use roce_netns::process::Running;
 
 use crate::Result;
 
@@ -20,8 +20,7 @@ pub(super) struct Side<'a> {
 #[derive(Debug)]
 pub(super) enum End {
     InGuest(GuestProcess),
-    /// Empty once it has ended.
-    Here(Option<Child>),
+    Here(Running),
 }
 
 impl End {
@@ -29,37 +28,20 @@ impl End {
     ///
     /// # Errors
     /// If it failed, with what it wrote; if it did not end in time.
-    pub(super) fn succeed(&mut self, limit: Duration) -> Result<String> {
+    pub(super) fn succeed(self, limit: Duration) -> Result<String> {
         let (is_success, text) = match self {
-            Self::InGuest(process) => {
+            Self::InGuest(mut process) => {
                 let output = process.wait(limit)?;
                 (output.status.is_success(), output.stdout + &output.stderr)
             }
-            Self::Here(process) => {
-                let deadline = Instant::now() + limit;
-                let mut child = process.take().ok_or("the program has ended before")?;
-                // Its output fits into a pipe.
-                while child.try_wait()?.is_none() {
-                    if Instant::now() > deadline {
-                        *process = Some(child);
-                        return Err("the program on this machine did not end".into());
-                    }
-                    std::thread::sleep(Duration::from_millis(10));
+            Self::Here(running) => {
+                let outcome = running.wait(limit)?;
+                if outcome.exceeded.is_some() {
+                    return Err("the program on this machine did not end".into());
                 }
-                let output = child.wait_with_output()?;
-                let text = [output.stdout, output.stderr].concat();
-                (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+                (outcome.status.success(), outcome.text())
             }
         };
         if is_success { Ok(text) } else { Err(text.into()) }
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        if let Self::Here(Some(child)) = self {
-            let _ = child.kill(); // it may have ended
-            let _ = child.wait();
-        }
     }
 }
