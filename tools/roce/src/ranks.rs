@@ -2,6 +2,10 @@
 //!
 //! A [`Supervisor`] starts ranks in hosts and waits for their ends; a [`Policy`] decides what an end, a
 //! line of output or a point in time means.
+//!
+//! A rank is a child of the standard library and no `roce_netns::process::Running`, which reads all output as
+//! text and reaps its process itself: the bytes of a rank are copied as they are, a rank notices that nothing
+//! takes them, and the supervisor of `roce run` reaps all its children.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;

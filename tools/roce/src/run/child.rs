@@ -1,4 +1,7 @@
 //! The process that this one waits for.
+//!
+//! `roce_netns::process` reaps only what it has started, on threads. This process also reaps those whose parent
+//! has ended, waits for signals and a socket at the same time, and may have no thread yet.
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;

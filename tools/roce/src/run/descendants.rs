@@ -1,6 +1,5 @@
 //! The processes that a program leaves behind.
 
-use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::thread;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid, getpgrp};
+use roce_netns::process::{children_of, descendants_of, parent_of};
 use rustix::process::{WaitOptions, wait};
 
 /// Waits for a child that has ended, if there is one. A process whose parent has ended is a child of
@@ -26,7 +26,7 @@ pub(crate) fn kill_all() {
     while has_children() && Instant::now() < deadline {
         for child in children_of(std::process::id()) {
             // It was not waited for, so its number is still its own.
-            let _ = kill(child, Signal::SIGKILL);
+            let _ = kill(pid(child), Signal::SIGKILL);
         }
         while reap().is_some() {}
         thread::sleep(KILL_INTERVAL);
@@ -59,7 +59,7 @@ const MAX_GENERATIONS: u32 = 1024;
 
 /// Returns the number of descendants of this process that run.
 pub(crate) fn count() -> usize {
-    all().len()
+    all().count()
 }
 
 /// Sends a signal to all descendants of this process.
@@ -70,7 +70,7 @@ pub(crate) fn signal_all(signal: Signal) {
 /// Sends a signal to the descendants of this process that are not of its process group.
 pub(crate) fn signal_other_groups(signal: Signal) {
     let own = Some(getpgrp());
-    send(signal, all().into_iter().filter(|process| getpgid(Some(*process)).ok() != own));
+    send(signal, all().filter(|process| getpgid(Some(*process)).ok() != own));
 }
 
 fn send(signal: Signal, to: impl IntoIterator<Item = Pid>) {
@@ -81,47 +81,12 @@ fn send(signal: Signal, to: impl IntoIterator<Item = Pid>) {
 }
 
 /// Returns the descendants of this process that run.
-fn all() -> Vec<Pid> {
-    let running: Vec<_> = running().collect();
-    let mut found = Vec::new();
-    let mut parents = vec![std::process::id()];
-    while let Some(parent) = parents.pop() {
-        for (child, _) in running.iter().filter(|(_, its)| *its == parent) {
-            parents.push(child.cast_unsigned());
-            found.push(Pid::from_raw(*child));
-        }
-    }
-    found
+fn all() -> impl Iterator<Item = Pid> {
+    descendants_of(std::process::id()).into_iter().map(pid)
 }
 
-/// Returns the children of a process that run.
-fn children_of(parent: u32) -> Vec<Pid> {
-    running().filter(|(_, its)| *its == parent).map(|(child, _)| Pid::from_raw(child)).collect()
-}
-
-/// Returns the processes that run, each with its parent.
-fn running() -> impl Iterator<Item = (i32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter_map(|process: i32| Some((process, parent_of(process.cast_unsigned())?)))
-}
-
-/// Returns the parent of a process that runs.
-fn parent_of(process: u32) -> Option<u32> {
-    parent_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
-}
-
-/// Returns the parent in the kernel's line of a process that runs; nothing of one that only waits to be reaped.
-/// The process's name, in brackets, may hold anything.
-fn parent_in(line: &str) -> Option<u32> {
-    let (_, rest) = line.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let threads: u32 = fields.nth(15)?.parse().ok()?;
-    // The state is that of the first thread, which may end before the others.
-    let has_ended = matches!(state, "Z" | "X") && threads <= 1;
-    (!has_ended).then_some(parent)
+fn pid(process: u32) -> Pid {
+    Pid::from_raw(process.cast_signed())
 }
 
 /// Time that processes may take to end once they are killed.
@@ -129,27 +94,3 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time between two looks for processes that are left.
 const KILL_INTERVAL: Duration = Duration::from_millis(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parent_of_a_process_is_found_whatever_its_name_is() {
-        let line = |start: &str, threads: u32| {
-            format!("{start} 4 17 17 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 {threads} 0 8")
-        };
-        for (start, threads, parent) in [
-            ("17 (sh) S", 1, Some(4)),
-            ("17 (a) R 9 (b) S", 1, Some(4)),
-            ("17 (sh) Z", 1, None),
-            ("17 (sh) X", 0, None),
-            ("17 (its first thread has ended) Z", 2, Some(4)),
-        ] {
-            assert_eq!(parent_in(&line(start, threads)), parent, "{start}");
-        }
-        assert_eq!(parent_in("17 (sh"), None);
-        let parent = std::os::unix::process::parent_id();
-        assert!(children_of(parent).contains(&nix::unistd::getpid()));
-    }
-}

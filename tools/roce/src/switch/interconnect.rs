@@ -1,18 +1,16 @@
 //! What connects the hosts of a private network.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use roce_netns::process::{Launch, Output, Running};
 use roce_netns::{Host, Link, Switch, VirtualNetwork, port_name};
 
 use super::options::SwitchOptions;
 use crate::error::{CliError, Result};
+use crate::this_program;
 
 /// A connection between hosts, which exists as long as this value.
 #[derive(Debug)]
@@ -56,7 +54,8 @@ impl Interconnect {
 /// A running `roce switch`. Dropping it ends the process, which then writes its report.
 #[derive(Debug)]
 pub(crate) struct SwitchProcess {
-    child: Child,
+    // Before the host: it ends first.
+    _running: Running,
     host: Host,
 }
 
@@ -71,7 +70,7 @@ impl SwitchProcess {
         let host = network.host("switch")?;
         // The kernel would send packets of its own. It fails where /proc/sys is read-only.
         let _ = host.run(|| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"));
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = this_program::without_arguments();
         command.args(["switch", "--between-hosts", "--spec", spec]);
         for (number, (end, ifname)) in (0..).zip(ends) {
             network.port((&host, number), (end, ifname), link)?;
@@ -86,25 +85,14 @@ impl SwitchProcess {
         for (end, ifname) in ends {
             wait_for_carrier(end, ifname)?;
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = host.spawn(command)?;
-        let stdout = child.stdout.take();
-        let process = Self { child, host };
-        let line = stdout.and_then(|pipe| BufReader::new(pipe).lines().next());
-        match line {
-            Some(Ok(line)) if line == READY => Ok(process),
+        // A report takes the time that it takes.
+        let launch = Launch::from(command).stderr(Output::Inherit).grace(Duration::MAX);
+        let running = launch.start_in(&host)?;
+        match running.read_line(Duration::MAX)? {
+            Some(line) if line == READY => Ok(Self { _running: running, host }),
             // It has printed the reason.
             _ => Err(CliError::new("the switch did not start")),
         }
-    }
-}
-
-impl Drop for SwitchProcess {
-    fn drop(&mut self) {
-        let id = Pid::from_raw(self.child.id().try_into().unwrap_or(i32::MAX));
-        // It was not waited for yet, so its number is still its own.
-        let _ = kill(id, Signal::SIGTERM);
-        let _ = self.child.wait();
     }
 }
 

@@ -179,8 +179,7 @@ fn exchange([client, server]: [&Host; 2], line: &[&str], of_server: &str) -> Out
         command
     };
     let serving = start(server, roce(&[]))?;
-    let listens = |line: &str| line.contains(&format!(":{PORT:04X} ")) && line.contains(LISTENS);
-    until(|| Ok(read_in(server, "tcp6")?.lines().any(listens)))?;
+    serving.wait_until_listening(&[PORT.into()], LIMIT)?;
     printed(start(client, roce(&[of_server]))?)?;
     printed(serving)?;
     Ok(())
@@ -225,5 +224,3 @@ const SERVER: &str = "10.0.0.2";
 const PORT: u16 = 18515;
 /// The longest that a program may take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// As the kernel's table says it.
-const LISTENS: &str = ":0000 0A ";

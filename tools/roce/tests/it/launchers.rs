@@ -3,13 +3,15 @@
 use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use roce_netns::process::{Launch, Running, Signal, children_of, is_running};
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
+
+use crate::background::{LIMIT, line_of, within};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -145,7 +147,7 @@ fn an_ordinary_user_can_run_a_ring() -> Outcome {
 
 #[tier1]
 fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome {
-    let mut parent = long_run("3", "3000", Stdio::piped())?;
+    let parent = long_run("3", "3000")?;
     let ranks = ranks_of(parent.id())?;
     assert_eq!(ranks.len(), 3);
     let namespaces: Vec<_> = ranks.iter().map(|(_, pid)| namespace(*pid)).collect();
@@ -155,15 +157,14 @@ fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome
         nix::unistd::Pid::from_raw(i32::try_from(*victim)?),
         nix::sys::signal::Signal::SIGKILL,
     )?;
-    let status = parent.wait()?;
+    let outcome = parent.wait(LIMIT)?;
     // Stated are two seconds; this machine may be busy with other tests.
     assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
-    assert_eq!(status.code(), Some(1));
-    let mut told = String::new();
-    parent.stderr.take().ok_or("no stderr")?.read_to_string(&mut told)?;
+    assert_eq!(outcome.status.code(), Some(1));
+    let told = outcome.stderr;
     let last = told.lines().last().unwrap_or_default();
     assert_eq!(last, "roce: rank 1 was killed by SIGKILL; all others stopped", "{told}");
-    assert!(ranks.iter().all(|(_, pid)| !is_alive(*pid)));
+    assert!(ranks.iter().all(|(_, pid)| !is_running(*pid)));
     let left = processes().into_iter().filter(|pid| namespaces.contains(&namespace(*pid)));
     assert_eq!(left.count(), 0, "a process still holds a namespace");
     Ok(())
@@ -173,16 +174,11 @@ fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome
 fn a_ring_whose_parent_is_killed_ends() -> Outcome {
     // Three also end because their network goes; one has nothing but its parent.
     for (number, iterations) in [("3", "3000"), ("1", "100000")] {
-        let mut parent = long_run(number, iterations, Stdio::null())?;
+        let parent = long_run(number, iterations)?;
         let ranks = ranks_of(parent.id())?;
         assert_eq!(ranks.len().to_string(), number);
-        parent.kill()?;
-        parent.wait()?;
-        let patience = Instant::now() + Duration::from_secs(10);
-        while ranks.iter().any(|(_, pid)| is_alive(*pid)) {
-            assert!(Instant::now() < patience, "a rank outlived its parent");
-            std::thread::yield_now();
-        }
+        parent.signal(Signal::SIGKILL);
+        within("the end of its ranks", || !ranks.iter().any(|(_, pid)| is_running(*pid)))?;
     }
     Ok(())
 }
@@ -202,14 +198,12 @@ fn mpirun_starts_ranks_that_share_an_interface() -> Outcome {
 #[tier1]
 fn mpirun_starts_ranks_in_several_namespaces() -> Outcome {
     let (hosts, _switch) = network(3)?;
-    // A process in each, whose namespace others can enter; it ends with its standard input.
+    // A process in each, whose namespace others can enter.
     let mut residents = Vec::new();
     for host in &hosts {
-        let mut command = Command::new("cat");
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        residents.push(host.spawn(command)?);
+        residents.push(Launch::new("cat").with_stdin().start_in(host)?);
     }
-    let pids: Vec<String> = residents.iter().map(|child| child.id().to_string()).collect();
+    let pids: Vec<String> = residents.iter().map(|resident| resident.id().to_string()).collect();
     let enter = "set -- $RESIDENTS \"$@\"; shift $OMPI_COMM_WORLD_RANK; \
                  exec nsenter --net=/proc/$1/ns/net -- $PROGRAM";
     let program = [env!("CARGO_BIN_EXE_roce")].iter().chain(SMALL).copied();
@@ -218,10 +212,7 @@ fn mpirun_starts_ranks_in_several_namespaces() -> Outcome {
     command.args(["sh", "-c", enter]);
     command.env("RESIDENTS", pids.join(" ")).env("PROGRAM", program.join(" "));
     let output = output_in(&hosts[0], command);
-    for mut child in residents {
-        drop(child.stdin.take());
-        child.wait()?;
-    }
+    drop(residents);
     let text = succeeded(&output?)?;
     assert_eq!(rows(&text).len(), 5, "one table: {text}");
     for rank in 1..=3 {
@@ -294,20 +285,11 @@ fn invalid_options_are_refused_in_one_line() -> Outcome {
 const SMALL: &[&str] = &["allreduce", "-b", "8", "-e", "2K", "-f", "4", "-n", "5"];
 
 /// A ring at work on a size that takes for ever.
-fn long_run(ranks: &str, iterations: &str, stderr: Stdio) -> Outcome<Child> {
-    let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
-        .args(["allreduce", "--local", ranks, "-b", "8", "-e", "8M", "-f", "1048576"])
-        .args(["-n", iterations, "-c", "0", "--placement", "out"])
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()?;
-    let pipe = parent.stdout.take().ok_or("no output")?;
-    let mut lines = BufReader::new(pipe).lines().map_while(Result::ok);
-    if !lines.any(|line| !line.starts_with('#')) {
-        return Err("no size came through".into());
-    }
-    // The pipe stays open: the rest of the output has somewhere to go.
-    std::mem::forget(lines);
+fn long_run(ranks: &str, iterations: &str) -> Outcome<Running> {
+    let command = ["allreduce", "--local", ranks, "-b", "8", "-e", "8M", "-f", "1048576"];
+    let more = ["-n", iterations, "-c", "0", "--placement", "out"];
+    let parent = Launch::new(env!("CARGO_BIN_EXE_roce")).args(command).args(more).start()?;
+    line_of(&parent, |line| !line.starts_with('#'))?;
     Ok(parent)
 }
 
@@ -372,12 +354,7 @@ fn processes() -> Vec<u32> {
 /// The children of a process that are ranks, with their numbers.
 fn ranks_of(parent: u32) -> Outcome<Vec<(u32, u32)>> {
     let mut ranks = Vec::new();
-    for pid in processes() {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let fields = stat.rsplit(") ").next().unwrap_or_default();
-        if fields.split(' ').nth(1) != Some(parent.to_string().as_str()) {
-            continue;
-        }
+    for pid in children_of(parent) {
         let line = fs::read(format!("/proc/{pid}/cmdline"))?;
         let line = String::from_utf8_lossy(&line).into_owned();
         let mut words = line.split('\0').skip_while(|word| *word != "--local-rank").skip(1);
@@ -390,13 +367,6 @@ fn ranks_of(parent: u32) -> Outcome<Vec<(u32, u32)>> {
 /// What names the network namespace of a process.
 fn namespace(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
-}
-
-/// Whether a process runs; one that only waits to be reaped does not.
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 const NOBODY: u32 = 65534;

@@ -1,8 +1,11 @@
 //! `roce lab` and `roce ladder` as people call them: what they print, and how they end.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use roce_netns::process::Launch;
+
+use crate::background::LIMIT;
 
 fn roce(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
@@ -83,14 +86,11 @@ fn a_new_lesson_is_written_once_and_runs_from_its_file() {
 
 #[test]
 fn a_terminal_is_asked_until_the_reply_is_right_and_then_told_the_answer() {
-    let mut child = Command::new("script")
-        .args(["-qec", &format!("{} lab one-packet", env!("CARGO_BIN_EXE_roce")), "/dev/null"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script(1) makes a terminal");
-    child.stdin.take().unwrap().write_all(b"58\n70 bytes\n").unwrap();
-    let shown = text(&child.wait_with_output().unwrap().stdout);
+    let command = format!("{} lab one-packet", env!("CARGO_BIN_EXE_roce"));
+    let launch = Launch::new("script").args(["-qec", &command, "/dev/null"]).with_stdin();
+    let mut terminal = launch.start().expect("script(1) makes a terminal");
+    terminal.write_line("58\n70 bytes").unwrap();
+    let shown = terminal.wait(LIMIT).unwrap().stdout;
     let place = |words: &str| shown.find(words).unwrap_or_else(|| panic!("{words}: {shown}"));
     assert!(place("No. Once more") < place("Right."), "{shown}");
     assert!(place("Right.") < place("Seventy:"), "{shown}");
@@ -207,13 +207,9 @@ fn what_is_no_capture_ends_with_two_and_what_holds_no_roce_with_zero() {
 #[test]
 fn a_ladder_reads_standard_input() {
     let page = file("stdin.html", b"");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
-        .args(["ladder", "-", "-o", page.to_str().unwrap()])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    child.stdin.take().unwrap().write_all(b"oh, nothing").unwrap();
-    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(2));
+    let launch = Launch::new(env!("CARGO_BIN_EXE_roce")).args(["ladder", "-", "-o"]);
+    let mut ladder = launch.arg(&page).with_stdin().start().expect("the program runs");
+    ladder.write_line("oh, nothing").unwrap();
+    assert_eq!(ladder.wait(LIMIT).unwrap().status.code(), Some(2));
     std::fs::remove_file(page).unwrap();
 }

@@ -8,7 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+use roce_netns::process::{Launch, Signal, children_of, is_running};
+
+use crate::background::{line_of, within};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -307,24 +310,13 @@ fn an_error_of_both_ends_is_printed_once() -> Outcome {
 
 #[tier1]
 fn a_run_that_is_killed_leaves_no_process_behind() -> Outcome {
-    let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
-        .args(["perf", "write", "bw", "--local", "-D", "60"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let pipe = parent.stdout.take().ok_or("no output")?;
-    let begun = BufReader::new(pipe).lines().map_while(Result::ok).any(|l| l.contains("#bytes"));
-    assert!(begun, "the run did not begin");
-    let children = children_of(parent.id())?;
+    let command = ["perf", "write", "bw", "--local", "-D", "60"];
+    let parent = Launch::new(env!("CARGO_BIN_EXE_roce")).args(command).start()?;
+    line_of(&parent, |line| line.contains("#bytes"))?;
+    let children = children_of(parent.id());
     assert_eq!(children.len(), 2);
-    parent.kill()?;
-    parent.wait()?;
-    let patience = Instant::now() + Duration::from_secs(10);
-    while children.iter().any(|child| is_alive(*child)) {
-        assert!(Instant::now() < patience, "a child outlived its parent");
-        std::thread::yield_now();
-    }
-    Ok(())
+    parent.signal(Signal::SIGKILL);
+    within("the end of its children", || !children.iter().any(|child| is_running(*child)))
 }
 
 fn roce(arguments: &[&str], more: &[&str]) -> Result<Output, Box<dyn Error>> {
@@ -338,23 +330,6 @@ fn succeeded(output: &Output) -> Result<String, Box<dyn Error>> {
         return Ok(String::from_utf8(output.stdout.clone())?);
     }
     Err(format!("{}: {complaint}", output.status).into())
-}
-
-/// The processes that any thread of a process has started.
-fn children_of(pid: u32) -> Result<Vec<u32>, Box<dyn Error>> {
-    let mut children = Vec::new();
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let list = fs::read_to_string(task?.path().join("children"))?;
-        children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-    }
-    Ok(children)
-}
-
-/// Whether a process runs; one that only waits to be reaped does not.
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 /// A directory that anybody may enter, gone when dropped.

@@ -1,5 +1,6 @@
 //! The command `roce`, by subcommand.
 
+mod background;
 mod book;
 mod connection_management;
 mod dissect;

@@ -8,8 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
-use super::leftovers::{processes, within};
+use super::leftovers::processes;
 use super::{Outcome, compile, roce_run, temporary, text};
+use crate::background::within;
 
 /// A folder with a program that becomes a daemon, removed when dropped.
 struct Trial {

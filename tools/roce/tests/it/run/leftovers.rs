@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
 use super::{Copy, NOBODY, Outcome, roce, roce_run, temporary, text};
+use crate::background::within;
 
 /// A run whose program leaves a process behind, and a folder of its own for temporary files.
 struct Leaving {
@@ -70,17 +71,6 @@ impl Drop for Leaving {
 
 /// The end of a program that has none.
 const FOR_EVER: &str = "while :; do sleep 0.05; done";
-
-pub(super) fn within(what: &str, is_done: impl Fn() -> bool) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_done() {
-        if Instant::now() > deadline {
-            return Err(format!("waited too long for {what}").into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
 
 /// Returns the processes with a text in their command lines, but for this one.
 pub(super) fn processes(of: &str) -> Vec<i32> {

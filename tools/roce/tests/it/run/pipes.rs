@@ -4,15 +4,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use roce_netns::process::Launch;
 use roce_test_macros::tier1;
 
 use super::faults::{blocks, traffic};
-use super::leftovers::{processes, within};
+use super::leftovers::processes;
 use super::{Outcome, roce, roce_run, temporary, text};
+use crate::background::{LIMIT, within};
 
 /// A pipe of this name, removed when dropped.
 struct Pipe(PathBuf);
@@ -57,15 +59,11 @@ fn tcpdump_reads_all_packets_of_a_run_from_a_pipe_with_one_header() -> Outcome {
         (&["pingpong", "--local", "-n", "50", "--pcap", text(&pipe.0)], 0, 100),
     ];
     for (line, least_len, least) in lines {
-        let mut reader = Command::new("tcpdump");
-        reader.args(["-n", "-r", text(&pipe.0)]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let reader = reader.spawn()?;
+        let reader = Launch::new("tcpdump").args(["-n", "-r", text(&pipe.0)]).start()?;
         let output = roce_command(line).output()?;
         assert!(output.status.success(), "{line:?}: {output:?}");
-        let read = reader.wait_with_output()?;
-        let words = String::from_utf8(read.stderr)?;
-        assert!(read.status.success(), "{words}");
-        let packets = String::from_utf8(read.stdout)?;
+        let roce_netns::process::Outcome { stdout: packets, stderr: words, .. } =
+            reader.wait(LIMIT)?.check()?;
         let len = |line: &str| line.rsplit(' ').next()?.parse::<usize>().ok();
         let data = packets.lines().filter(|line| len(line).is_some_and(|len| len >= least_len));
         assert!(data.count() >= least, "{line:?}: {packets}\n{words}");
@@ -74,20 +72,13 @@ fn tcpdump_reads_all_packets_of_a_run_from_a_pipe_with_one_header() -> Outcome {
     Ok(())
 }
 
-/// Fails unless a signal ends a process soon.
-fn is_ended_by(mut child: Child, signal: Signal) -> Outcome {
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(child.try_wait()?.is_none(), "it waits for the reader");
-    kill(Pid::from_raw(child.id().cast_signed()), signal)?;
-    let begin = Instant::now();
-    while child.try_wait()?.is_none() {
-        if begin.elapsed() > Duration::from_secs(10) {
-            child.kill()?;
-            return Err(format!("it goes on after {signal}").into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
+/// Fails unless a signal ends a command soon, which waits for the reader before.
+fn is_ended_by(command: Command, signal: Signal) -> Outcome {
+    let running = Launch::from(command).start()?;
+    assert_eq!(running.wait_for_exit(Duration::from_millis(300)), None, "it waits");
+    running.signal(signal);
+    let status = running.wait_for_exit(Duration::from_secs(10));
+    status.map(drop).ok_or_else(|| format!("it goes on after {signal}").into())
 }
 
 #[tier1]
@@ -101,9 +92,8 @@ fn a_pipe_that_nothing_reads_is_waited_for_until_a_signal() -> Outcome {
         &["allreduce", "--local", "2", "--pcap", path],
     ] {
         for signal in [Signal::SIGTERM, Signal::SIGINT] {
-            let mut command = roce_command(line);
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            is_ended_by(command.spawn()?, signal).map_err(|error| format!("{line:?}: {error}"))?;
+            is_ended_by(roce_command(line), signal)
+                .map_err(|error| format!("{line:?}: {error}"))?;
         }
     }
     Ok(())
@@ -208,13 +198,12 @@ fn a_run_that_waits_for_the_reader_of_a_pipe_ends_in_time_and_with_its_command()
 #[tier1("perftest")]
 fn a_reader_that_goes_away_ends_the_capture_and_not_the_program() -> Outcome {
     let pipe = Pipe::new("left-by-reader")?;
-    let mut reader =
-        Command::new("head").args(["-c", "200", text(&pipe.0)]).stdout(Stdio::null()).spawn()?;
+    let reader = Launch::new("head").args(["-c", "200", text(&pipe.0)]).start()?;
     let line = ["--local", "2", "--pcap", text(&pipe.0), "--", "ib_write_bw", "-n", "500"];
     let output = roce_run(&line).output()?;
     let words = String::from_utf8(output.stderr)?;
     assert!(output.status.success(), "{words}");
     assert!(words.contains("its reader has gone"), "{words}");
-    reader.wait()?;
+    reader.wait(LIMIT)?.check()?;
     Ok(())
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use roce_netns::process::Launch;
 use roce_netns::{Host, Link, VirtualNetwork};
 use roce_test_macros::tier1;
 
 use super::{Copy, NOBODY, Outcome, compile, roce, roce_run, succeeded, temporary, text};
+use crate::background::LIMIT;
 
 /// The ways in which programs find devices; a line of the script's output for each.
 const READINGS: [&str; 6] =
@@ -212,24 +213,15 @@ fn two_restricted_places_run_programs_by_udp_sockets_on_roots_that_cannot_be_wri
         command.args(["sh", "-c", "! touch /tmp/file 2>/dev/null && exec \"$@\"", "sh"]);
         command.arg(copy.0.join("roce")).args(["run", "--", "ib_write_bw", "-n", "500"]);
         command.args(arguments).env_remove("TMPDIR");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        Launch::from(command)
     };
-    let mut serving = server.spawn(command(&[]))?;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !roce_netns::is_listening(serving.id(), Some(18515)) && serving.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            serving.kill()?;
-            serving.wait()?;
-            return Err("the server does not listen".into());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let asked = run_in(&client, command(&["10.9.0.1"]))?;
-    for output in [asked, serving.wait_with_output()?] {
-        let told = String::from_utf8(output.stderr.clone())?;
-        assert!(told.contains("packets travel by UDP sockets"), "{told}");
-        assert!(succeeded(&output)?.contains("65536      500"));
+    let serving = command(&[]).start_in(&server)?;
+    serving.wait_until_listening(&[18515.into()], LIMIT)?;
+    let asking = command(&["10.9.0.1"]).start_in(&client)?;
+    for end in [asking, serving] {
+        let end = end.wait(LIMIT)?.check()?;
+        assert!(end.stderr.contains("packets travel by UDP sockets"), "{}", end.stderr);
+        assert!(end.stdout.contains("65536      500"), "{}", end.stdout);
     }
     Ok(())
 }

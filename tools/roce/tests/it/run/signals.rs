@@ -1,27 +1,19 @@
 //! Signals and exit codes.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use roce_netns::process::{Launch, Running, Signal, is_running};
 use roce_test_macros::tier1;
 
 use super::{Outcome, roce, roce_run, temporary};
+use crate::background::{LIMIT, code_of, line_of, within};
 
 /// Starts a run and waits for a line of its output.
-fn start(arguments: &[&str], awaited: &str) -> Outcome<(Child, String)> {
-    let mut child = roce_run(arguments).stdout(Stdio::piped()).spawn()?;
-    let pipe = child.stdout.take().ok_or("no output")?;
-    let line =
-        BufReader::new(pipe).lines().map_while(Result::ok).find(|line| line.contains(awaited));
-    Ok((child, line.ok_or("the program did not begin")?))
-}
-
-fn id_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().expect("a process id"))
+fn start(arguments: &[&str], awaited: &str) -> Outcome<(Running, String)> {
+    let running = Launch::from(roce_run(arguments)).start()?;
+    let line = line_of(&running, |line| line.contains(awaited))?;
+    Ok((running, line))
 }
 
 #[tier1]
@@ -29,9 +21,9 @@ fn a_signal_reaches_the_program_and_its_exit_code_comes_back() -> Outcome {
     let script = "trap 'exit 42' TERM USR1; echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
         for place in [&["--"][..], &["--local", "1", "--"]] {
-            let (mut child, _) = start(&[place, &["sh", "-c", script]].concat(), "ready")?;
-            kill(id_of(&child), signal)?;
-            assert_eq!(child.wait()?.code(), Some(42), "{signal} {place:?}");
+            let (run, _) = start(&[place, &["sh", "-c", script]].concat(), "ready")?;
+            run.signal(signal);
+            assert_eq!(code_of(&run), Some(42), "{signal} {place:?}");
         }
     }
     Ok(())
@@ -39,9 +31,9 @@ fn a_signal_reaches_the_program_and_its_exit_code_comes_back() -> Outcome {
 
 #[tier1]
 fn a_program_that_a_signal_ends_gives_128_and_its_number() -> Outcome {
-    let (mut child, _) = start(&["--", "sh", "-c", "echo ready; exec sleep 60"], "ready")?;
-    kill(id_of(&child), Signal::SIGUSR2)?;
-    assert_eq!(child.wait()?.code(), Some(128 + 12));
+    let (run, _) = start(&["--", "sh", "-c", "echo ready; exec sleep 60"], "ready")?;
+    run.signal(Signal::SIGUSR2);
+    assert_eq!(code_of(&run), Some(128 + 12));
     Ok(())
 }
 
@@ -50,41 +42,32 @@ fn a_program_that_a_signal_ends_gives_128_and_its_number() -> Outcome {
 fn a_signal_of_the_user_is_no_failure_to_tell_of() -> Outcome {
     for place in [&["--"][..], &["--local", "1", "--"], &["--local", "3", "--"]] {
         let line = [place, &["sh", "-c", "echo ready; exec sleep 60"]].concat();
-        let mut child = roce_run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
-        let ready = output.by_ref().lines().map_while(Result::ok);
-        assert!(ready.take(1).any(|line| line.contains("ready")), "the program did not begin");
+        let (run, _) = start(&line, "ready")?;
         // A process in the background of a script ignores SIGINT, and so would the program.
-        kill(id_of(&child), Signal::SIGTERM)?;
-        let end = child.wait_with_output()?;
+        run.signal(Signal::SIGTERM);
+        let end = run.wait(LIMIT)?;
         assert_eq!(end.status.code(), Some(128 + 15), "{place:?}");
-        assert_eq!(String::from_utf8(end.stderr)?, "", "{place:?}");
+        assert_eq!(end.stderr, "", "{place:?}");
     }
     Ok(())
 }
 
 #[tier1]
 fn no_program_outlives_its_run() -> Outcome {
-    let (mut child, line) = start(&["--", "sh", "-c", "echo id $$; exec sleep 60"], "id ")?;
-    let program: i32 = line.rsplit(' ').next().ok_or("no id")?.parse()?;
-    child.kill()?;
-    child.wait()?;
-    let patience = Instant::now() + Duration::from_secs(10);
-    while is_alive(program) {
-        assert!(Instant::now() < patience, "the program outlived its run");
-        std::thread::yield_now();
-    }
-    Ok(())
+    let (run, line) = start(&["--", "sh", "-c", "echo id $$; exec sleep 60"], "id ")?;
+    let program: u32 = line.rsplit(' ').next().ok_or("no id")?.parse()?;
+    run.signal(Signal::SIGKILL);
+    within("the end of the program of a run that was killed", || !is_running(program))
 }
 
 #[tier1]
 fn a_program_that_ignores_the_end_is_killed_in_a_bounded_time() -> Outcome {
     let script = "trap '' TERM HUP; echo ready; while :; do sleep 0.05; done";
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
-        let (mut child, _) = start(&["--", "sh", "-c", script], "ready")?;
+        let (run, _) = start(&["--", "sh", "-c", script], "ready")?;
         let begin = Instant::now();
-        kill(id_of(&child), signal)?;
-        assert_eq!(child.wait()?.code(), Some(128 + 9), "{signal}");
+        run.signal(signal);
+        assert_eq!(code_of(&run), Some(128 + 9), "{signal}");
         let time = begin.elapsed();
         assert!(time > Duration::from_secs(2) && time < Duration::from_secs(8), "{time:?}");
     }
@@ -95,13 +78,11 @@ fn a_program_that_ignores_the_end_is_killed_in_a_bounded_time() -> Outcome {
 fn a_run_that_was_started_to_ignore_a_hangup_goes_on_after_it() -> Outcome {
     for place in [&["--"][..], &["--local", "1", "--"]] {
         let script = "echo ready; sleep 0.3; exit 9";
-        let mut command = Command::new("nohup");
-        command.arg(roce()).arg("run").args(place).args(["sh", "-c", script]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let output = BufReader::new(child.stdout.take().ok_or("no output")?);
-        assert!(output.lines().map_while(Result::ok).any(|line| line.contains("ready")));
-        kill(id_of(&child), Signal::SIGHUP)?;
-        assert_eq!(child.wait()?.code(), Some(9), "{place:?}");
+        let launch = Launch::new("nohup").arg(roce()).arg("run").args(place);
+        let run = launch.args(["sh", "-c", script]).start()?;
+        line_of(&run, |line| line.contains("ready"))?;
+        run.signal(Signal::SIGHUP);
+        assert_eq!(code_of(&run), Some(9), "{place:?}");
     }
     Ok(())
 }
@@ -133,11 +114,4 @@ fn a_rank_that_had_to_be_killed_leaves_no_folder() -> Outcome {
     let left: Vec<_> = fs::read_dir(&folder)?.map_while(Result::ok).collect();
     assert!(left.is_empty(), "{left:?}");
     Ok(())
-}
-
-/// Returns true if a process runs; one that only waits to be reaped does not.
-fn is_alive(process: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
 }
