@@ -14,14 +14,14 @@
 //! and how the back ends differ there.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_guest::{Card, Guest, GuestConfig, Image};
 use roce_interop::World;
+use roce_netns::process::{Launch, Output, Running};
 use roce_netns::{Host, Link, VirtualNetwork};
 use serde_json::Value;
 
@@ -147,9 +147,9 @@ impl Place {
         let shown = if backend == "af-xdp" { mode } else { "" };
         let mut row = shown.to_owned();
         let theirs = format!("/tmp/roce run --backend {backend} -- ib_write_bw -F -n 500 {HOST}");
-        let mut server = self.start(&["run", "--", "ib_write_bw", "-F", "-n", "500"])?;
+        let server = self.start(&["run", "--", "ib_write_bw", "-F", "-n", "500"])?;
         let text = self.in_guest(&theirs, backend, shown)?;
-        end(&mut server)?;
+        end(server)?;
         // Its figures need a clock rate, of which an emulated processor has none.
         if !text.lines().any(|line| line.trim_start().starts_with("65536 ")) {
             return Err(text.into());
@@ -163,18 +163,18 @@ impl Place {
                 let mut server = self.guest.spawn(&command)?;
                 server.close_stdin()?;
                 self.guest.run_ok("for i in $(seq 100); do netstat -ltn | grep -q :18515 && break; usleep 50000; done")?;
-                let mut client = self.start(&[&ours[..], &["--json", GUEST]].concat())?;
-                let text = end(&mut client)?;
+                let client = self.start(&[&ours[..], &["--json", GUEST]].concat())?;
+                let text = end(client)?;
                 server.wait(LIMIT)?;
                 text
             } else {
-                let mut server = self.start(&ours)?;
+                let server = self.start(&ours)?;
                 let text = self.in_guest(
                     &format!("/tmp/roce {perf} --backend {backend} --json {HOST}"),
                     backend,
                     shown,
                 )?;
-                end(&mut server)?;
+                end(server)?;
                 text
             };
             let result: Value =
@@ -202,9 +202,9 @@ impl Place {
              for i in $(seq 30); do ping -c 1 -W 1 {HOST} && exit 0; done; exit 1"
         ))?;
         let perf = "perf write bw -s 65536 -n 500";
-        let mut server = self.start(&perf.split(' ').collect::<Vec<_>>())?;
+        let server = self.start(&perf.split(' ').collect::<Vec<_>>())?;
         let output = self.guest.run(&format!("/tmp/roce {perf} --backend af-xdp {HOST}"))?;
-        end(&mut server)?;
+        end(server)?;
         if !output.status.is_success() {
             return Err(format!("{}{}", output.stdout, output.stderr).into());
         }
@@ -252,32 +252,22 @@ impl Place {
     }
 
     /// Starts `roce` at our end.
-    fn start(&self, arguments: &[&str]) -> Result<Child> {
-        let mut command = Command::new(&self.roce);
-        command.args(arguments).stdout(Stdio::piped()).stdin(Stdio::null());
-        let child = self.host.spawn(command)?;
+    fn start(&self, arguments: &[&str]) -> Result<Running> {
+        let launch = Launch::new(&self.roce).args(arguments).stderr(Output::Inherit);
+        let running = launch.grace(Duration::ZERO).start_in(&self.host)?;
         if !arguments.contains(&GUEST) {
             // A server, which the guest's client may not miss.
             thread::sleep(Duration::from_millis(700));
         }
-        Ok(child)
+        Ok(running)
     }
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits for the end of a process, and returns what it has printed.
-fn end(process: &mut Child) -> Result<String> {
-    let deadline = Instant::now() + LIMIT;
-    while process.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            process.kill()?;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    let mut text = String::new();
-    process.stdout.take().ok_or("its output")?.read_to_string(&mut text)?;
-    Ok(text)
+fn end(process: Running) -> Result<String> {
+    Ok(process.wait(LIMIT)?.stdout)
 }
 
 /// Finds a kernel module below a folder.

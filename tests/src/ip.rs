@@ -1,10 +1,9 @@
 //! The `ip` program (iproute2), run inside a host, and waiting for what its changes lead to.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use roce_netns::Host;
+use roce_netns::process::Launch;
 
 use crate::fixtures::COMPLETION_TIMEOUT;
 
@@ -21,24 +20,11 @@ pub fn ip(host: &Host, arguments: &str) {
 /// # Panics
 /// When one of them fails.
 pub fn batch(host: &Host, commands: &str) {
-    let output = host.run(|| {
-        let mut child = Command::new("ip")
-            .args(["-batch", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("iproute2 is installed (cargo xtask test installs it)");
-        let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(commands.as_bytes()).expect("ip reads its commands");
-        drop(stdin);
-        child.wait_with_output().expect("ip ends")
-    });
-    assert!(
-        output.status.success(),
-        "`{commands}` in {host}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let ip = Launch::new("ip").args(["-batch", "-"]).with_stdin().start_in(host);
+    let mut ip = ip.expect("iproute2 is installed (cargo xtask test installs it)");
+    ip.write_line(commands).expect("ip reads its commands");
+    let ended = ip.wait(Duration::MAX).and_then(|outcome| outcome.check());
+    ended.unwrap_or_else(|error| panic!("`{commands}` in {host}: {error}"));
 }
 
 /// Makes the kernel of a host ask for neighbours on `eth0` in quick succession, and believe a new

@@ -2,9 +2,9 @@
 
 use roce_test_macros::tier1;
 use std::error::Error;
-use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use roce_netns::process::{Launch, Running};
 use roce_netns::{Host, Link, VirtualNetwork};
 use serde_json::Value;
 
@@ -77,11 +77,11 @@ fn a_raw_ring_of_any_size_goes_round_and_ends_at_all_ranks() -> Outcome {
         let addresses: Vec<String> = (1..ranks).map(address).collect();
         let to: Vec<&str> = addresses.iter().map(String::as_str).collect();
         let options = [&["--interface", "eth0", "--seconds", "0.1", "--to"][..], &to].concat();
-        let first = object(&start(&hosts[0], RAW_ALLREDUCE, &options)?.wait_with_output()?)?;
+        let first = object(start(&hosts[0], RAW_ALLREDUCE, &options)?)?;
         assert!(first["operations"].as_u64() > Some(0), "{first}");
         assert!(first["us"].as_f64() > Some(0.0) && first["ranks"] == ranks, "{first}");
         for other in others {
-            assert_eq!(object(&other.wait_with_output()?)?, first);
+            assert_eq!(object(other)?, first);
         }
     }
     Ok(())
@@ -123,23 +123,19 @@ fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
         (SOCKETS_RATE, &[]),
     ] {
         for listener_dies in [false, true] {
-            let mut there = start(&server, program, &[&["--listen"], raw].concat())?;
+            let there = start(&server, program, &[&["--listen"], raw].concat())?;
             let long = [&["--to", SERVER, "--seconds", "60"], raw].concat();
-            let mut here = start(&client, program, &long)?;
+            let here = start(&client, program, &long)?;
             // The control is over when the listener has gone from its port.
             let met = wait_until(|| server.run(|| !has_listener() && has_connection()));
             if let Err(error) = met {
-                here.kill()?;
-                there.kill()?;
-                let told = [here.wait_with_output()?, there.wait_with_output()?];
+                let told = [here.end()?, there.end()?];
                 return Err(format!("{program}: {error}: {told:?}").into());
             }
-            let (victim, survivor) =
-                if listener_dies { (&mut there, here) } else { (&mut here, there) };
-            victim.kill()?;
-            victim.wait()?;
-            let output = survivor.wait_with_output()?;
-            let told = String::from_utf8(output.stderr)?;
+            let (victim, survivor) = if listener_dies { (there, here) } else { (here, there) };
+            victim.end()?;
+            let output = survivor.wait(LIMIT)?;
+            let told = output.stderr;
             assert_eq!(output.status.code(), Some(1), "{program}: {told}");
             assert!(told.lines().count() == 1 && told.contains("the other end"), "{told}");
         }
@@ -153,8 +149,9 @@ fn the_server_tells_the_client_why_it_cannot() -> Outcome {
     let there = start(&server, TRAINS, &["--listen", "--interface", "eth7"])?;
     let here =
         start(&client, TRAINS, &["--to", SERVER, "--interface", "eth0", "--payload", "1024"])?;
-    for output in [here.wait_with_output()?, there.wait_with_output()?] {
-        let told = String::from_utf8(output.stderr)?;
+    for end in [here, there] {
+        let output = end.wait(LIMIT)?;
+        let told = output.stderr;
         assert!(output.status.code() == Some(1) && told.contains("no interface eth7"), "{told}");
     }
     Ok(())
@@ -180,24 +177,21 @@ fn both(server: &Host, client: &Host, program: &str, options: &[&str]) -> Outcom
     let there = start(server, program, &[&["--listen"], interface, options].concat())?;
     let short = ["--to", SERVER, "--seconds", "0.1"];
     let here = start(client, program, &[&short, interface, options].concat())?;
-    let here = here.wait_with_output()?;
-    Ok((object(&there.wait_with_output()?)?, object(&here)?))
+    let here = object(here);
+    Ok((object(there)?, here?))
 }
 
-fn start(host: &Host, program: &str, options: &[&str]) -> Outcome<Child> {
-    let mut command = Command::new(program);
-    command.args(options).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Ok(host.spawn(command)?)
+fn start(host: &Host, program: &str, options: &[&str]) -> Outcome<Running> {
+    Ok(Launch::new(program).args(options).grace(Duration::ZERO).start_in(host)?)
 }
 
 /// The one line of JSON that a program prints.
-fn object(output: &Output) -> Outcome<Value> {
-    let told = String::from_utf8_lossy(&output.stderr);
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() || text.lines().count() != 1 {
-        return Err(format!("{}: {text}{told}", output.status).into());
+fn object(running: Running) -> Outcome<Value> {
+    let outcome = running.wait(LIMIT)?.check()?;
+    if outcome.stdout.lines().count() != 1 {
+        return Err(outcome.text().into());
     }
-    Ok(serde_json::from_str(&text)?)
+    Ok(serde_json::from_str(&outcome.stdout)?)
 }
 
 /// Whether a program listens at the programs' port in this thread's namespace.
@@ -229,6 +223,8 @@ fn wait_until(mut is_so: impl FnMut() -> bool) -> Outcome {
     Ok(())
 }
 
+/// The longest that a program may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 const SERVER: &str = "10.0.0.1";
 const TRAINS: &str = env!("CARGO_BIN_EXE_raw_trains");
 const PINGPONG: &str = env!("CARGO_BIN_EXE_raw_pingpong");

@@ -3,15 +3,18 @@
 use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
+use roce_netns::process::Launch;
 use roce_netns::{Host, Link, NetnsError, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
+
+/// The longest that a step may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(10);
 
 #[tier1]
 fn two_connected_hosts_exchange_datagrams_over_ipv4_and_ipv6() -> Outcome {
@@ -60,12 +63,8 @@ fn a_program_in_a_host_sees_only_its_interfaces() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
     network.veth((&left, "only-left"), (&right, "only-right"), Link::default())?;
-    let mut command = Command::new("cat");
-    command.arg("/proc/net/dev").stdout(Stdio::piped());
-    let mut child = left.spawn(command)?;
-    let mut listing = String::new();
-    child.stdout.take().ok_or("no output")?.read_to_string(&mut listing)?;
-    assert!(child.wait()?.success());
+    let cat = Launch::new("cat").arg("/proc/net/dev").start_in(&left)?;
+    let listing = cat.wait(LIMIT)?.check()?.stdout;
     assert!(listing.contains("only-left") && !listing.contains("only-right"), "{listing}");
     Ok(())
 }
@@ -73,18 +72,12 @@ fn a_program_in_a_host_sees_only_its_interfaces() -> Outcome {
 #[tier1]
 fn a_program_with_a_parent_death_signal_runs_as_long_as_the_host() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "sh", "-c", "echo begun; read nothing"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = host.spawn(command)?;
-    let mut begun = [0; 6];
-    child.stdout.as_mut().ok_or("no output")?.read_exact(&mut begun)?;
-    assert_eq!((&begun, child.try_wait()?), (b"begun\n", None));
+    let launch = Launch::new("sh").args(["-c", "echo begun; read nothing"]).with_stdin();
+    let running = launch.end_with_parent().start_in(&host)?;
+    assert_eq!(running.read_line(LIMIT)?.as_deref(), Some("begun"));
+    assert!(!running.has_ended());
     drop(host);
-    let patience = Instant::now() + Duration::from_secs(10);
-    while child.try_wait()?.is_none() {
-        assert!(Instant::now() < patience, "the program outlived its host");
-    }
+    assert!(running.wait_for_exit(LIMIT).is_some(), "the program outlived its host");
     Ok(())
 }
 

@@ -5,12 +5,11 @@
 //! of many ways, or never calls again. The sender must be told Success.
 
 use roce_test_macros::tier1;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
+use roce_netns::process::{Launch, Output, Running};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
     CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState,
@@ -135,23 +134,24 @@ fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_
     let options = ConnectOptions { timeout: 10, ..ConnectOptions::default() };
     for ending in ["exit", "return", "exit-beside-pollers", "exit-in-a-child"] {
         for round in 0..3 {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-receiver"));
-            command.args(["eth0", ending]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = cable.right.spawn(command).expect("the receiver starts");
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let mut line = || lines.next().expect("a line").unwrap();
+            let launch = Launch::new(env!("CARGO_BIN_EXE_roce-test-receiver"));
+            let launch = launch.args(["eth0", ending]).with_stdin().stderr(Output::Inherit);
+            let mut receiver = launch.start_in(&cable.right).expect("the receiver starts");
+            let line =
+                |from: &Running| from.read_line(COMPLETION_TIMEOUT).unwrap().expect("a line");
             let qp = left.queue_pair();
-            let peer = line().parse().expect("a destination");
-            writeln!(child.stdin.as_mut().unwrap(), "{}", qp.dest(None).unwrap()).unwrap();
+            let peer = line(&receiver).parse().expect("a destination");
+            receiver.write_line(&qp.dest(None).unwrap().to_string()).unwrap();
             qp.connect(&peer, &options).unwrap();
-            assert_eq!(line(), "ready");
+            assert_eq!(line(&receiver), "ready");
             std::thread::sleep(POLLING);
             let region = left.region(64, 2);
             let message = SendWr::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
             qp.post_send([message.signaled()]).unwrap();
             let status = left.completion().status;
             let began = Instant::now();
-            let ended = child.wait().unwrap();
+            receiver.close_stdin();
+            let ended = receiver.wait_for_exit(COMPLETION_TIMEOUT).expect("its end");
             let context = format!("{ending}, round {round}");
             assert!(ended.success(), "{context}: {ended}");
             assert_eq!(status, CompletionStatus::Success, "{context}");

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use roce_netns::IpNet;
 use roce_tests::fixtures::{Cable, TestDevice, connect};
+use roce_tests::verbs_program::expect_success;
 use roce_verbs::{
     AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, Gid,
     PathMtu, Psn, QpAttributes, QpState, Qpn, RegisterOptions, RnrTimer,
@@ -161,6 +162,5 @@ fn after_a_fork_the_parent_is_untouched_and_the_child_starts_anew() {
     let cable = Cable::with_mtu(1500);
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-fork"));
     command.arg("eth0");
-    let mut process = cable.left.spawn(command).unwrap();
-    assert!(process.wait().unwrap().success());
+    expect_success("a fork", &cable.left, command);
 }

@@ -1,16 +1,19 @@
 //! Children of a process that uses devices.
 
 use std::io::ErrorKind::{TimedOut, WouldBlock};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
+use roce_netns::process::Launch;
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
 use roce_tests::verbs_program::{VerbsProgram, expect_success, roce_run};
 
 const BACKENDS: &[&str] = &["af-packet", "udp"];
+/// The longest that a step may take.
+const LIMIT: Duration = Duration::from_secs(20);
 /// Cases of the table of `tests/programs/forks`.
 const CASES: u32 = 69;
 
@@ -90,8 +93,7 @@ fn a_child_that_is_made_while_another_thread_opens_a_device_can_open_its_own() {
     let cable = Cable::with_mtu(1500);
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-fork-beside-open"));
     command.args(["eth0", "20"]);
-    let status = cable.left.spawn(command).and_then(|mut child| child.wait());
-    assert!(status.unwrap().success());
+    expect_success("a child beside an open", &cable.left, command);
 }
 
 #[tier1("librdmacm-dev")]
@@ -109,12 +111,10 @@ fn a_run_gives_packet_sockets_to_its_own_processes_alone() {
     let cable = Cable::with_mtu(1500);
     let mut command = roce_run();
     command.args(["--backend", "af-packet", "--", "sh", "-c", "echo $ROCE_SOCKETS; read end"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut run = cable.left.spawn(command).unwrap();
-    let mut path = String::new();
-    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut path).unwrap();
-    let mut connection = UnixStream::connect(path.trim_end()).unwrap();
-    connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let run = Launch::from(command).with_stdin().start_in(&cable.left).unwrap();
+    let path = run.read_line(LIMIT).unwrap().expect("a path");
+    let mut connection = UnixStream::connect(path).unwrap();
+    connection.set_read_timeout(Some(LIMIT)).unwrap();
     // It may be refused before it asks.
     let _asked = connection.write_all(b"T");
     // A byte would come with the socket.
@@ -123,6 +123,5 @@ fn a_run_gives_packet_sockets_to_its_own_processes_alone() {
         // The time allowed is over.
         Err(error) => assert!(!matches!(error.kind(), WouldBlock | TimedOut), "{error}"),
     }
-    drop(run.stdin.take());
-    assert!(!run.wait().unwrap().success(), "read has found the end");
+    assert!(!run.wait(LIMIT).unwrap().status.success(), "read has found the end");
 }

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_netns::Host;
+use roce_netns::process::descendants_of;
 use roce_test_macros::tier1;
 use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice};
@@ -98,19 +99,6 @@ fn changes(path: &Path, own: &Path) -> Vec<&'static str> {
     attempts.into_iter().filter(|(_, attempt)| attempt().is_ok()).map(|(name, _)| name).collect()
 }
 
-/// The numbers of a process and its descendants.
-fn descendants(process: u32) -> Vec<u32> {
-    let mut all = vec![process];
-    let mut next = 0;
-    while let Some(process) = all.get(next) {
-        let children = format!("/proc/{process}/task/{process}/children");
-        let children = fs::read_to_string(children).unwrap_or_default();
-        all.extend(children.split_whitespace().map(|it| it.parse::<u32>().unwrap()));
-        next += 1;
-    }
-    all
-}
-
 #[tier1]
 fn another_user_changes_no_file_of_a_run_and_reads_none_that_is_private() {
     if !may_be_others() {
@@ -161,7 +149,8 @@ fn another_user_neither_looks_into_nor_enters_nor_ends_a_process_with_a_device()
     }
     let (cable, folder) = (Cable::with_mtu(1500), SharedFolder::new("processes"));
     let server = server(&cable, &folder, Backend::AfPacket);
-    let processes = descendants(server.process.id());
+    let command = server.process.id();
+    let processes = [vec![command], descendants_of(command)].concat();
     assert!(processes.len() > 1, "the command and the program");
     as_stranger(&cable.left, || {
         for process in processes {

@@ -1,13 +1,12 @@
 //! Requests posted one by one: all of them leave, soon, whatever the program does next.
 
 use roce_test_macros::tier1;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_netns::process::Launch;
 use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, device_config};
 use roce_verbs::{
@@ -266,17 +265,15 @@ fn a_burst_of_posts_has_left_before_its_process_exits() {
     // Within what a new queue pair and its peer may have outstanding, a frame each.
     for posts in [1, 9, 10, 40, 80] {
         target.write(0, &0_u64.to_ne_bytes()).unwrap();
-        let mut burst = Command::new(env!("CARGO_BIN_EXE_roce-test-burst"));
         let remote = [target.address().to_string(), target.rkey().to_string()];
-        burst.args(["eth0", &posts.to_string()]).args(remote);
-        burst.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut burst = cable.left.spawn(burst).unwrap();
-        let mut theirs = String::new();
-        BufReader::new(burst.stdout.take().unwrap()).read_line(&mut theirs).unwrap();
+        let burst = Launch::new(env!("CARGO_BIN_EXE_roce-test-burst")).arg("eth0");
+        let burst = burst.arg(posts.to_string()).args(remote).with_stdin();
+        let mut burst = burst.start_in(&cable.left).unwrap();
+        let theirs = burst.read_line(Duration::MAX).unwrap().expect("a destination");
         let there = right.queue_pair();
-        there.connect(&theirs.trim().parse().unwrap(), &ConnectOptions::default()).unwrap();
-        writeln!(burst.stdin.take().unwrap(), "{}", there.dest(None).unwrap()).unwrap();
-        assert!(burst.wait().unwrap().success());
+        there.connect(&theirs.parse().unwrap(), &ConnectOptions::default()).unwrap();
+        burst.write_line(&there.dest(None).unwrap().to_string()).unwrap();
+        burst.wait(Duration::MAX).unwrap().check().unwrap();
         // What the process sent is in this end's ring; nothing comes any more.
         let deadline = Instant::now() + Duration::from_secs(2);
         while target.load_u64(0).unwrap() != posts {

@@ -1,26 +1,26 @@
 //! A rank is killed. Alone in its program, since it counts what the process has open.
 
 use roce_test_macros::tier1;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
 use roce_netns::Host;
+use roce_netns::process::{Launch, Output, Running};
 use roce_tests::fixtures::KEPT_SOCKETS;
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
 
 /// Within this time a killed rank is known to all others.
 const BOUND: Duration = Duration::from_secs(2);
+/// Longer than a rank takes to begin.
+const BOUND_OF_START: Duration = Duration::from_secs(60);
 
 /// Starts a rank as a process of its own that never stops by itself.
-fn spawn_rank(host: &Host, rank: u32, size: usize) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-rank"));
-    command.args([&rank.to_string(), &size.to_string(), ROOT, "eth0", "30000", "0"]);
-    command.stdout(Stdio::piped());
-    host.spawn(command).unwrap()
+fn start_rank(host: &Host, rank: u32, size: usize) -> Running {
+    let rank_of = Launch::new(env!("CARGO_BIN_EXE_roce-test-rank"));
+    let rank_of = rank_of.args([&rank.to_string(), &size.to_string(), ROOT, "eth0", "30000", "0"]);
+    rank_of.stderr(Output::Inherit).grace(Duration::ZERO).start_in(host).unwrap()
 }
 
 /// Sums vectors until that fails, and says how.
@@ -60,12 +60,12 @@ fn a_killed_rank_is_named_by_every_other_rank_within_two_seconds_and_nothing_is_
             if rank != victim {
                 return Some((work_until_it_fails(config), Instant::now()));
             }
-            let mut child = spawn_rank(ranks.host(rank as usize), rank, SIZE);
-            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-            assert!(said.any(|line| line.unwrap() == "works"), "the victim works at first");
+            let process = start_rank(ranks.host(rank as usize), rank, SIZE);
+            while process.read_line(BOUND_OF_START).unwrap().expect("it works at first") != "works"
+            {
+            }
             *killed.lock().unwrap() = Some(Instant::now());
-            child.kill().unwrap();
-            child.wait().unwrap();
+            drop(process);
             None
         });
         let killed = killed.into_inner().unwrap().unwrap();

@@ -1,12 +1,11 @@
 //! Several interfaces, several queue pairs, several ranks on one host.
 
 use roce_test_macros::tier1;
-use std::io::Read;
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
+use roce_netns::process::Launch;
 use roce_tests::fixtures::{
     COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, device_config, every_right, pattern,
 };
@@ -98,17 +97,13 @@ fn ranks_that_are_threads_of_one_process_may_share_an_interface() {
 fn ranks_that_are_processes_of_one_host_may_share_an_interface() {
     let ranks = Ranks::new(1);
     let children = (0..3).map(|rank: u32| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-rank"));
-        command.args([&rank.to_string(), "3", "127.0.0.1:29500", "eth0", "50000", "20"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        ranks.host(0).spawn(command).unwrap()
+        let launch = Launch::new(env!("CARGO_BIN_EXE_roce-test-rank"));
+        let arguments = [&rank.to_string(), "3", "127.0.0.1:29500", "eth0", "50000", "20"];
+        launch.args(arguments).start_in(ranks.host(0)).unwrap()
     });
-    for mut child in children.collect::<Vec<_>>() {
-        let (mut said, mut complained) = (String::new(), String::new());
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
-        assert!(child.wait().unwrap().success(), "{complained}");
-        assert_eq!(said, "joined\nworks\nleft\n");
+    for child in children.collect::<Vec<_>>() {
+        let outcome = child.wait(Duration::MAX).and_then(|outcome| outcome.check()).unwrap();
+        assert_eq!(outcome.stdout, "joined\nworks\nleft\n");
     }
 }
 

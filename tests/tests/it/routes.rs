@@ -5,7 +5,7 @@
 
 use roce_test_macros::tier1;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, device_config};
 use roce_tests::ip::{batch, ip, wait_until};
@@ -164,8 +164,8 @@ fn a_link_local_peer_is_resolved_without_cap_net_admin() {
     command.arg(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact"]);
     command.arg("routes::a_link_local_peer_is_resolved_without_cap_net_admin");
-    command.env(PEER, row().gid.ip().to_string()).stdout(Stdio::piped());
-    let output = cable.left.spawn(command).unwrap().wait_with_output().unwrap();
+    command.env(PEER, row().gid.ip().to_string());
+    let output = cable.left.run(|| command.output()).unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     // A name that selects no test would succeed, too.
     assert!(output.status.success() && printed.contains("1 passed"), "{printed}");

@@ -14,7 +14,7 @@ use roce_tests::fixtures::{
     COMPLETION_TIMEOUT, Cable, KEPT_SOCKETS, contents, every_right, pattern,
 };
 use roce_tests::ip::wait_until;
-use roce_tests::verbs_program::{VerbsProgram, roce_run};
+use roce_tests::verbs_program::{VerbsProgram, expect_success, roce_run};
 use roce_verbs::{
     AccessFlags, AsyncEvent, Completion, CompletionQueue, CompletionStatus, ConnectOptions, Device,
     DeviceConfig, Error, MAX_SHARDS, MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder,
@@ -517,8 +517,7 @@ fn a_child_of_a_process_with_several_shards_opens_a_device_of_its_own() {
     let cable = Cable::with_mtu(1500);
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-fork"));
     command.arg("eth0").env("ROCE_SHARDS", "3");
-    let status = cable.left.spawn(command).and_then(|mut child| child.wait());
-    assert!(status.unwrap().success());
+    expect_success("a fork", &cable.left, command);
 }
 
 #[tier1]

@@ -1,10 +1,9 @@
 //! Processes that get no processor for a while: stopped, or beside busy loops.
 
 use roce_test_macros::tier1;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use roce_netns::process::{Launch, Running, Signal};
 use roce_tests::echo::{Echo, Process, start_sender};
 use roce_tests::fixtures::Cable;
 use roce_tests::outage::{USUAL, print_row};
@@ -70,28 +69,10 @@ fn nothing_fails_when_this_process_itself_was_stopped_for_three_times_the_bound(
     assert!(line.ends_with("all succeeded"), "{line}");
 }
 
-/// Busy loops, which end with this.
-struct BusyLoops(Vec<std::process::Child>);
-
-impl BusyLoops {
-    fn start(count: usize) -> Self {
-        let spin = || {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-            command.spawn().expect("a shell")
-        };
-        Self((0..count).map(|_| spin()).collect())
-    }
-}
-
-impl Drop for BusyLoops {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Nothing else ends them.
-            let _gone = child.kill();
-            let _status = child.wait();
-        }
-    }
+/// Starts busy loops, which end when they are dropped.
+fn busy_loops(count: usize) -> Vec<Running> {
+    let shell = Launch::new("sh").args(["-c", "while :; do :; done"]).grace(Duration::ZERO);
+    (0..count).map(|_| shell.start().expect("a shell")).collect()
 }
 
 /// For ten minutes: `ROCE_BUSY_SECONDS=600 cargo test -p roce-tests --test stopped -- --ignored
@@ -101,7 +82,7 @@ fn nothing_fails_beside_eight_busy_loops_when_messages_are_posted_one_by_one() {
     let seconds = std::env::var("ROCE_BUSY_SECONDS").ok().and_then(|text| text.parse().ok());
     let seconds = seconds.unwrap_or(10.0);
     let cable = Cable::with_mtu(1500);
-    let _busy = BusyLoops::start(8);
+    let _busy = busy_loops(8);
     let (sender, _echo) = sender_and_echo(&cable, seconds, "echo");
     let line = sender.last_line();
     print_row(&format!("beside eight busy loops for {seconds} s"), USUAL.bound(), &line);

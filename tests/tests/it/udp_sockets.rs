@@ -1,6 +1,6 @@
 //! Devices over UDP sockets, between themselves and with devices over packet sockets.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use roce_netns::Host;
 use roce_test_macros::tier1;
@@ -189,8 +189,7 @@ fn a_process_of_another_user_is_told_that_the_port_is_taken() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--bounding-set=-all", "--inh-caps=-all"]);
     command.arg(env!("CARGO_BIN_EXE_roce-test-echo")).args(["eth0", "10.1.0.1:7009", "udp"]);
-    command.stderr(Stdio::piped());
-    let output = cable.left.spawn(command).unwrap().wait_with_output().unwrap();
+    let output = cable.left.run(|| command.output()).unwrap();
     let output = String::from_utf8(output.stderr).unwrap();
     assert!(output.contains("OtherUser { port: 4791, uid: 0 }"), "{output}");
 }

@@ -1,12 +1,11 @@
 //! What is left of an AF_XDP socket in the kernel: nothing.
 
 use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use roce_netns::process::{Launch, Running};
 use roce_netns::{Host, Link, VirtualNetwork, is_in_user_namespace};
 use roce_test_macros::tier1;
 
@@ -81,35 +80,30 @@ fn holder_of_an_interface() {
 }
 
 /// A process with a device, which is killed when this is dropped.
-struct Holder(Child);
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // As `kill -9` does: it cannot clean up.
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
+struct Holder(#[expect(dead_code, reason = "dropped")] Running);
 
 impl Holder {
     /// Starts one, and returns the objects that it has; none if it was refused.
     fn start(host: &Host) -> (Self, Objects) {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "xdp_socket::tests::holder_of_an_interface", "--include-ignored"]);
-        command.arg("--nocapture").env(HOLDER, "1").stdout(Stdio::piped());
-        let mut this = Self(host.spawn(command).unwrap());
-        let lines = BufReader::new(this.0.stdout.take().unwrap()).lines();
-        for line in lines.map_while(Result::ok) {
+        let launch = Launch::new(std::env::current_exe().unwrap()).env(HOLDER, "1").args([
+            "--exact",
+            "xdp_socket::tests::holder_of_an_interface",
+            "--include-ignored",
+            "--nocapture",
+        ]);
+        // As `kill -9` does: it cannot clean up.
+        let running = launch.grace(Duration::ZERO).start_in(host).unwrap();
+        while let Some(line) = running.read_line(Duration::MAX).unwrap() {
             if line.contains("refused: ") {
                 assert!(line.contains("another process has an XDP program"), "{line}");
-                return (this, Vec::new());
+                return (Self(running), Vec::new());
             }
             if let Some((_, ids)) = line.split_once("holds ") {
                 let kinds = [ObjectKind::Link, ObjectKind::Program]
                     .into_iter()
                     .chain(std::iter::repeat(ObjectKind::Map));
                 let ids = ids.split(' ').map(|id| id.parse().unwrap());
-                return (this, kinds.zip(ids).collect());
+                return (Self(running), kinds.zip(ids).collect());
             }
         }
         panic!("the process ended");
