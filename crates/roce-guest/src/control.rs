@@ -1,7 +1,7 @@
 //! The control channel: many commands over one virtio serial port.
 //!
-//! qemu is a child of the standard library and no `roce_netns::process::Running`, whose streams are text and one
-//! way at a time: its pipes carry frames of bytes in both directions.
+//! qemu is a child of the standard library and no `roce_netns::process::Running`, whose streams are text: its pipes
+//! carry frames of bytes.
 //!
 //! The frames are described at the top of `guest/guestd.c`, which is the other end.
 
