@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use roce_netns::process::{Launch, Running, Signal, children_of, is_running};
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
-use crate::background::{LIMIT, line_of, within};
+use crate::commands::{LIMIT, line_of, roce, succeeded, within};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -322,22 +322,10 @@ fn output_in(host: &Host, command: Command) -> Outcome<Output> {
     Ok(spawn_in(host, command)?.wait_with_output()?)
 }
 
-fn roce(arguments: &[&str], more: &[&str]) -> Outcome<Output> {
-    Ok(Command::new(env!("CARGO_BIN_EXE_roce")).args(arguments).args(more).output()?)
-}
-
 /// The lines of the table, in columns.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter(|line| !line.starts_with('#'));
     rows.map(|line| line.split_whitespace().collect()).collect()
-}
-
-/// What it printed, if it exited well.
-fn succeeded(output: &Output) -> Outcome<String> {
-    if output.status.success() {
-        return Ok(String::from_utf8(output.stdout.clone())?);
-    }
-    Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
 /// What it complained of; it did not exit well.

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use roce_netns::process::Launch;
 
-use crate::background::LIMIT;
+use crate::commands::LIMIT;
 
 fn roce(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));

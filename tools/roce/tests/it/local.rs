@@ -7,11 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use roce_netns::process::{Launch, Signal, children_of, is_running};
 
-use crate::background::{line_of, within};
+use crate::commands::{line_of, roce, succeeded, within};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -317,19 +317,6 @@ fn a_run_that_is_killed_leaves_no_process_behind() -> Outcome {
     assert_eq!(children.len(), 2);
     parent.signal(Signal::SIGKILL);
     within("the end of its children", || !children.iter().any(|child| is_running(*child)))
-}
-
-fn roce(arguments: &[&str], more: &[&str]) -> Result<Output, Box<dyn Error>> {
-    Ok(Command::new(env!("CARGO_BIN_EXE_roce")).args(arguments).args(more).output()?)
-}
-
-/// What it printed, if it exited well and had nothing to complain about.
-fn succeeded(output: &Output) -> Result<String, Box<dyn Error>> {
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        return Ok(String::from_utf8(output.stdout.clone())?);
-    }
-    Err(format!("{}: {complaint}", output.status).into())
 }
 
 /// A directory that anybody may enter, gone when dropped.

@@ -1,7 +1,7 @@
 //! The command `roce`, by subcommand.
 
-mod background;
 mod book;
+mod commands;
 mod connection_management;
 mod dissect;
 mod dissect_live;

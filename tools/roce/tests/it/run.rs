@@ -24,8 +24,10 @@ use std::error::Error;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Once;
+
+use crate::commands::succeeded;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -40,15 +42,6 @@ fn roce_run(arguments: &[&str]) -> Command {
 /// Runs `roce run` and returns its output, if it succeeds.
 fn output_of(arguments: &[&str]) -> Outcome<String> {
     succeeded(&roce_run(arguments).output()?)
-}
-
-fn succeeded(output: &Output) -> Outcome<String> {
-    if output.status.success() {
-        return Ok(String::from_utf8(output.stdout.clone())?);
-    }
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Err(format!("{}:\n{out}\n{err}", output.status).into())
 }
 
 /// Returns the program, with its libraries beside it. Cargo does not build a library of the C kind for

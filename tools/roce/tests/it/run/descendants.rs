@@ -10,7 +10,7 @@ use roce_test_macros::tier1;
 
 use super::leftovers::processes;
 use super::{Outcome, compile, roce_run, temporary, text};
-use crate::background::within;
+use crate::commands::within;
 
 /// A folder with a program that becomes a daemon, removed when dropped.
 struct Trial {

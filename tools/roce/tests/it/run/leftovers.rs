@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
 use super::{Copy, NOBODY, Outcome, roce, roce_run, temporary, text};
-use crate::background::within;
+use crate::commands::within;
 
 /// A run whose program leaves a process behind, and a folder of its own for temporary files.
 struct Leaving {

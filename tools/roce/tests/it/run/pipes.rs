@@ -14,7 +14,7 @@ use roce_test_macros::tier1;
 use super::faults::{blocks, traffic};
 use super::leftovers::processes;
 use super::{Outcome, roce, roce_run, temporary, text};
-use crate::background::{LIMIT, within};
+use crate::commands::{LIMIT, within};
 
 /// A pipe of this name, removed when dropped.
 struct Pipe(PathBuf);

@@ -10,7 +10,7 @@ use roce_netns::{Host, Link, VirtualNetwork};
 use roce_test_macros::tier1;
 
 use super::{Copy, NOBODY, Outcome, compile, roce, roce_run, succeeded, temporary, text};
-use crate::background::LIMIT;
+use crate::commands::LIMIT;
 
 /// The ways in which programs find devices; a line of the script's output for each.
 const READINGS: [&str; 6] =

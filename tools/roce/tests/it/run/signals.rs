@@ -7,7 +7,7 @@ use roce_netns::process::{Launch, Running, Signal, is_running};
 use roce_test_macros::tier1;
 
 use super::{Outcome, roce, roce_run, temporary};
-use crate::background::{LIMIT, code_of, line_of, within};
+use crate::commands::{LIMIT, code_of, line_of, within};
 
 /// Starts a run and waits for a line of its output.
 fn start(arguments: &[&str], awaited: &str) -> Outcome<(Running, String)> {

@@ -1,6 +1,7 @@
-//! Commands that a test starts, looks at while they run, and ends.
+//! Commands that tests run, or start, look at while they run, and end.
 
 use std::error::Error;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use roce_netns::process::Running;
@@ -9,6 +10,20 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs `roce` with arguments, and more of them.
+pub(crate) fn roce(arguments: &[&str], more: &[&str]) -> Outcome<Output> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_roce")).args(arguments).args(more).output()?)
+}
+
+/// Returns what a command has printed, if it has succeeded.
+pub(crate) fn succeeded(output: &Output) -> Outcome<String> {
+    let [out, err] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    match output.status.success() {
+        true => Ok(out.into_owned()),
+        false => Err(format!("{}:\n{out}\n{err}", output.status).into()),
+    }
+}
 
 /// Waits until something is so.
 pub(crate) fn within(what: &str, is_done: impl Fn() -> bool) -> Outcome {
