@@ -38,7 +38,7 @@ const VARIABLES: [&str; 4] = [
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    let library = run::library::find()?.verbs_path()?;
+    let library = run::program::library::find()?.verbs_path()?;
     let path = library.to_str().filter(|path| !path.contains('\n')).ok_or_else(|| {
         CliError::new(format!(
             "the path {} is not UTF-8 or has a line break; install roce in another folder",

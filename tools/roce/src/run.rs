@@ -1,52 +1,35 @@
 //! `roce run`: an unmodified verbs program on this library.
 
-mod capture;
-mod child;
-mod counters;
-mod descendants;
 pub(crate) mod devices;
-mod exec;
-mod exit_code;
-mod failure;
-mod fault_log;
+mod folder;
 mod front;
 mod here;
 mod keeper;
-pub(crate) mod library;
+mod line;
 mod links;
-mod mounts;
-mod options;
 mod orphans;
-mod placeholder;
-mod plan;
-mod prefix;
-mod privileges;
-mod program;
+mod outcome;
+mod processes;
+pub(crate) mod program;
 mod ranks;
-mod run_folder;
-mod scratch;
 mod server_wait;
-mod signals;
-mod socket_giver;
 mod stage;
 mod supervisor;
 mod survivors;
-mod timeout;
-mod verdict;
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::parent_death;
-use exec::Launch;
-use exit_code::not_run;
+use folder::run_folder::RunFolder;
 use front::Front;
 use here::Place;
-use run_folder::RunFolder;
+use outcome::exit_code::not_run;
+use program::exec::Launch;
 use stage::Stage;
 
-pub(crate) use options::Options;
+pub(crate) use line::options::Options;
 pub(crate) use stage::StageOptions;
 
 /// Runs the command.
@@ -65,9 +48,8 @@ pub(crate) fn run_stage(options: &StageOptions) -> Result {
         Stage::Keeper { starter } => keep(folder, starter),
         Stage::Supervisor { starter } => ranks::run(folder, starter),
         Stage::Rank { number, began } => run_rank(folder, number, Duration::from_nanos(began)),
-        Stage::Program { parent } => {
-            plan::read(folder).and_then(|launch: Launch| launch.become_program(folder, parent))
-        }
+        Stage::Program { parent } => folder::plan::read(folder)
+            .and_then(|launch: Launch| launch.become_program(folder, parent)),
     };
     outcome.map_err(not_run)
 }
@@ -76,7 +58,7 @@ pub(crate) fn run_stage(options: &StageOptions) -> Result {
 fn keep(folder: &Path, starter: u32) -> Result {
     let folder = RunFolder::adopt(folder)?;
     let (front, input) = Front::meet(starter)?;
-    let options: Options = plan::read(folder.path())?;
+    let options: Options = folder::plan::read(folder.path())?;
     let line = options.command.clone();
     here::run(&options, Place::Host { front, input, folder }, line)
 }
@@ -84,11 +66,11 @@ fn keep(folder: &Path, starter: u32) -> Result {
 /// Runs a rank of the run of a folder.
 fn run_rank(folder: &Path, number: u32, began: Duration) -> Result {
     parent_death::die_with_parent()?;
-    let options: Options = plan::read(folder)?;
+    let options: Options = folder::plan::read(folder)?;
     let size = options.local.unwrap_or(1);
     let line = match options.torchrun {
-        true => placeholder::filled(&options.command, number, size),
-        false => placeholder::line_of(&options.command, number, size),
+        true => line::placeholder::filled(&options.command, number, size),
+        false => line::placeholder::line_of(&options.command, number, size),
     };
     let folder = folder.to_owned();
     here::run(&options, Place::PrivateHost { rank: number, folder, began }, line)

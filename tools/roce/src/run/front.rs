@@ -19,13 +19,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::options::Options;
-use super::run_folder::RunFolder;
-use super::signals::{Received, Signals, Wake};
 use super::stage::Stage;
-use super::{child, descendants, failure};
 use crate::error::{CliError, Result};
 use crate::ranks::pid_of;
+use crate::run::folder::run_folder::RunFolder;
+use crate::run::line::options::Options;
+use crate::run::outcome::failure;
+use crate::run::processes::child;
+use crate::run::processes::descendants;
+use crate::run::processes::signals::{Received, Signals, Wake};
 
 /// Starts the keeper, and waits until it has the exit code.
 pub(crate) fn start(options: &Options) -> Result {

@@ -12,27 +12,34 @@ use roce_verbs::{
 };
 use roce_view::Tree;
 
-use super::capture::{self, Capture, Patience};
-use super::child::{self, End, Limits};
-use super::exec::Launch;
-use super::exit_code::TIMED_OUT;
+use super::devices;
 use super::front::Front;
 use super::keeper::{self, Services};
-use super::library::{self, Libraries};
-use super::options::Options;
-use super::prefix::Prefix;
-use super::program::{self, Program};
-use super::run_folder::RunFolder;
-use super::scratch::Scratch;
-use super::signals::Signals;
 use super::stage::Stage;
 use super::survivors::{self, Waited};
-use super::{counters, devices, failure, fault_log, plan, privileges, socket_giver, verdict};
 use crate::backend::has_packet_sockets;
 use crate::error::{CliError, Result};
 use crate::faults::Rails;
 use crate::rails;
 use crate::ranks::pid_of;
+use crate::run::folder::plan;
+use crate::run::folder::run_folder::RunFolder;
+use crate::run::folder::scratch::Scratch;
+use crate::run::line::options::Options;
+use crate::run::line::prefix::Prefix;
+use crate::run::outcome::capture::{self, Capture, Patience};
+use crate::run::outcome::counters;
+use crate::run::outcome::exit_code::TIMED_OUT;
+use crate::run::outcome::failure;
+use crate::run::outcome::fault_log;
+use crate::run::outcome::verdict;
+use crate::run::processes::child::{self, End, Limits};
+use crate::run::processes::signals::Signals;
+use crate::run::program::exec::Launch;
+use crate::run::program::executable::{self, Program};
+use crate::run::program::library::{self, Libraries};
+use crate::run::program::privileges;
+use crate::run::program::socket_giver;
 
 /// Where a program runs.
 pub(super) enum Place {
@@ -124,7 +131,7 @@ impl<'a> Job<'a> {
         line: &'a [OsString],
     ) -> Result<Self> {
         let name = line.first().ok_or_else(|| CliError::new("name a program"))?;
-        let program = program::find(name)?;
+        let program = executable::find(name)?;
         let libraries = library::find()?;
         let devices = match rank {
             Some(_) => devices::with_carrier(&options.devices_of_private_host())?,

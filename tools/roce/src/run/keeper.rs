@@ -6,16 +6,16 @@ use std::path::Path;
 use roce_verbs::DeviceConfig;
 use roce_view::CounterTotals;
 
-use super::capture::Spool;
-use super::counters::LiveCounters;
-use super::exit_code::not_run;
 use super::front::Front;
 use super::orphans::OrphanWatch;
-use super::run_folder::RunFolder;
-use super::scratch::Scratch;
-use super::signals::Signals;
 use super::survivors;
 use crate::error::{CliError, Result};
+use crate::run::folder::run_folder::RunFolder;
+use crate::run::folder::scratch::Scratch;
+use crate::run::outcome::capture::Spool;
+use crate::run::outcome::counters::LiveCounters;
+use crate::run::outcome::exit_code::not_run;
+use crate::run::processes::signals::Signals;
 
 /// What a run does for its processes, from threads.
 pub(super) struct Services {

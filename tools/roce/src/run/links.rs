@@ -17,9 +17,9 @@ use roce_io::{FaultLog, monotonic};
 use roce_netns::{Host, port_name};
 use roce_verbs::{FaultEvent, FaultSentence};
 
-use super::fault_log;
 use crate::error::Result;
 use crate::faults::Faults;
+use crate::run::outcome::fault_log;
 use crate::switch::interconnect::Interconnect;
 
 /// The links of a run, and the sentences about them.

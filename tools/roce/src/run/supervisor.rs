@@ -18,17 +18,17 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 
-use super::child::{self, Limits};
-use super::exit_code::FAILED;
-use super::options::Options;
-use super::placeholder;
-use super::run_folder::RunFolder;
-use super::signals::Signals;
 use super::stage::Stage;
-use super::verdict;
 use crate::error::{CliError, Result};
 use crate::faults::Rails;
 use crate::ranks::pid_of;
+use crate::run::folder::run_folder::RunFolder;
+use crate::run::line::options::Options;
+use crate::run::line::placeholder;
+use crate::run::line::requirement;
+use crate::run::outcome::exit_code::FAILED;
+use crate::run::processes::child::{self, Limits};
+use crate::run::processes::signals::Signals;
 
 /// Starts the supervisor and waits for its end.
 pub(crate) fn start(options: &Options, size: u32) -> Result {
@@ -38,7 +38,7 @@ pub(crate) fn start(options: &Options, size: u32) -> Result {
     let signals = Signals::block()?;
     options.faults.check_ranks(Some(size))?;
     options.faults.check_rails(Rails::OfRun(options.rails))?;
-    verdict::check(&options.require, size, options.rails)?;
+    requirement::check(&options.require, size, options.rails)?;
     let folder = RunFolder::with(options)?;
     let supervisor = match spawn(Isolation::Namespace, &folder)? {
         Some(supervisor) => supervisor,
@@ -50,7 +50,7 @@ pub(crate) fn start(options: &Options, size: u32) -> Result {
     if let Some(signal) = end.signal() {
         eprintln!(
             "roce: the process above the ranks was ended by {}",
-            super::failure::Shown(signal)
+            crate::run::outcome::failure::Shown(signal)
         );
     }
     if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::descendants;
 use super::front::Front;
-use super::signals::{Received, Signals, Wake, ends_programs};
 use crate::error::Result;
 use crate::ranks::END_TIMEOUT;
+use crate::run::processes::descendants;
+use crate::run::processes::signals::{Received, Signals, Wake, ends_programs};
 
 /// Time that processes have to end with the program before they count as going on: the last ones of a shell's
 /// pipeline end a moment after it.

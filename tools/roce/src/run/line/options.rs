@@ -10,8 +10,8 @@ use roce_verbs::{DeviceNames, environment};
 use serde::{Deserialize, Serialize};
 
 use super::prefix::Prefix;
+use super::requirement;
 use super::timeout::Timeout;
-use super::verdict;
 use crate::as_text;
 use crate::backend::BackendOption;
 use crate::congestion::CongestionOptions;
@@ -59,59 +59,59 @@ pub(crate) struct Options {
     ///
     /// NAME=* makes a device of each interface, with names that count on: rxe0=* gives rxe0, rxe1 and so on.
     #[arg(long = "dev", value_name = "NAME=INTERFACE")]
-    pub(super) devices: Vec<String>,
+    pub(in crate::run) devices: Vec<String>,
     /// Run the program in N private hosts on this machine; needs no root, leaves nothing behind
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(super) local: Option<u32>,
+    pub(in crate::run) local: Option<u32>,
     /// Networks between the hosts, each with an interface of every host (eth0, eth1, …) and so with a device
     #[arg(long, value_name = "K", default_value_t = 1, requires = "local")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RAILS))]
-    pub(super) rails: u32,
+    pub(in crate::run) rails: u32,
     /// MTU of the private network's links in bytes; path MTU 4096 needs at least 4176
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = traffic::link_mtu)]
     #[arg(requires = "local")]
-    pub(super) link_mtu: u32,
+    pub(in crate::run) link_mtu: u32,
     #[command(flatten)]
-    pub(super) switch: SwitchOptions,
+    pub(in crate::run) switch: SwitchOptions,
     /// How the program sees the files below /sys/class/infiniband and /dev/infiniband
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ViewMode::Auto)]
-    pub(super) view: ViewMode,
+    pub(in crate::run) view: ViewMode,
     /// Write all packets to a pcapng file, each once; with --local those of all ranks
     #[arg(long, value_name = "FILE")]
     #[serde(with = "as_text::optional_path")]
-    pub(super) pcap: Option<PathBuf>,
+    pub(in crate::run) pcap: Option<PathBuf>,
     /// Print the devices' nonzero counters at the end, on standard error
     #[arg(long)]
-    pub(super) counters: bool,
+    pub(in crate::run) counters: bool,
     #[command(flatten)]
-    pub(super) backend: BackendOption,
+    pub(in crate::run) backend: BackendOption,
     #[command(flatten)]
-    pub(super) congestion: CongestionOptions,
+    pub(in crate::run) congestion: CongestionOptions,
     #[command(flatten)]
-    pub(super) faults: Faults,
+    pub(in crate::run) faults: Faults,
     /// What the run has to show, such as 'completions resume within 1s after each fault'; repeat it for several. The
     /// exit code is 123 if it does not (docs/failover.md)
-    #[arg(long, value_name = "SENTENCE", value_parser = verdict::parse, requires = "local")]
-    #[serde(with = "verdict::sentences")]
-    pub(super) require: Vec<Requirement>,
+    #[arg(long, value_name = "SENTENCE", value_parser = requirement::parse, requires = "local")]
+    #[serde(with = "requirement::sentences")]
+    pub(in crate::run) require: Vec<Requirement>,
     /// Wait for what the program has started, too, such as a daemon; the exit code is the program's
     #[arg(long)]
-    pub(super) wait: bool,
+    pub(in crate::run) wait: bool,
     /// Stop the run after a time, with exit code 124: seconds, or with the suffix s, m, h or d
     #[arg(long, value_name = "TIME")]
     #[serde(with = "as_text::optional")]
-    pub(super) timeout: Option<Timeout>,
+    pub(in crate::run) timeout: Option<Timeout>,
     /// What stands before the lines of the ranks
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Prefix::Rank)]
     #[arg(requires = "local")]
-    pub(super) prefix: Prefix,
+    pub(in crate::run) prefix: Prefix,
     /// Set RANK, WORLD_SIZE, MASTER_ADDR and the like as torchrun does; no argument is added
     #[arg(long, requires = "local")]
-    pub(super) torchrun: bool,
+    pub(in crate::run) torchrun: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
-    pub(super) command: Vec<OsString>,
+    pub(in crate::run) command: Vec<OsString>,
 }
 
 /// How a program sees the files of its devices.
@@ -130,7 +130,7 @@ pub(crate) enum ViewMode {
 impl Options {
     /// Returns the names of devices, else those of the environment if they hold for any interfaces: others
     /// are interfaces of the host.
-    pub(super) fn devices_of_private_host(&self) -> Vec<String> {
+    pub(in crate::run) fn devices_of_private_host(&self) -> Vec<String> {
         let named = self.devices_or_inherited();
         let fits = |named: &[String]| {
             named.join(",").parse().is_ok_and(|names: DeviceNames| names.is_every_interface())
@@ -139,7 +139,7 @@ impl Options {
     }
 
     /// Returns the names of devices, else those of the environment.
-    pub(super) fn devices_or_inherited(&self) -> Vec<String> {
+    pub(in crate::run) fn devices_or_inherited(&self) -> Vec<String> {
         let inherited = || std::env::var(environment::DEVICES).into_iter().collect();
         if self.devices.is_empty() { inherited() } else { self.devices.clone() }
     }
@@ -147,7 +147,7 @@ impl Options {
 
 impl Options {
     /// Refuses an option in the place of the program: it is misspelt, or one of the program.
-    pub(super) fn check_name(&self) -> Result {
+    pub(in crate::run) fn check_name(&self) -> Result {
         let name = self.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
         if !name.starts_with('-') {
             return Ok(());
@@ -182,7 +182,7 @@ mod tests {
     use clap::FromArgMatches;
 
     use super::*;
-    use crate::run::plan;
+    use crate::run::folder::plan;
 
     fn options<'a>(line: impl IntoIterator<Item = &'a OsStr>) -> Options {
         let command = Options::augment_args(Command::new("run").no_binary_name(true));

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::faults::{self, Faults, Report};
 
 /// Returns the file in the folder of a run to which its processes append events.
-pub(super) fn path(folder: &Path) -> PathBuf {
+pub(in crate::run) fn path(folder: &Path) -> PathBuf {
     folder.join("faults")
 }
 
@@ -14,7 +14,7 @@ pub(super) fn path(folder: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Some faults never happened.
-pub(super) fn report(faults: &Faults, folder: &Path) -> Result {
+pub(in crate::run) fn report(faults: &Faults, folder: &Path) -> Result {
     let script = faults.script();
     if script.is_empty() {
         return Ok(());

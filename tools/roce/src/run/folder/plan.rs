@@ -16,13 +16,13 @@ use crate::error::{CliError, Result};
 const FILE: &str = "stage.json";
 
 /// Writes the file of a folder; other users cannot read it.
-pub(super) fn write(folder: &Path, what: &impl Serialize) -> Result {
+pub(in crate::run) fn write(folder: &Path, what: &impl Serialize) -> Result {
     let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(FILE))?;
     Ok(serde_json::to_writer(file, what)?)
 }
 
 /// Reads the file of a folder.
-pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<T> {
+pub(in crate::run) fn read<T: DeserializeOwned>(folder: &Path) -> Result<T> {
     let path = folder.join(FILE);
     let failed = |why: &dyn Display| CliError::new(format!("{}: {why}", path.display()));
     let text = fs::read(&path).map_err(|error| failed(&error))?;

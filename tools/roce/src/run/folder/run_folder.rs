@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::options::Options;
-use super::{fault_log, plan, verdict};
+use super::plan;
 use crate::error::{CliError, Result};
 use crate::loader_variables;
+use crate::run::line::options::Options;
+use crate::run::outcome::fault_log;
+use crate::run::outcome::verdict;
 
 /// A folder in which each rank of a run has a folder. It is removed when this is dropped.
 ///

@@ -3,16 +3,16 @@
 use crate::error::CliError;
 
 /// Exit code of a command that could not run its program, as env(1) has it.
-pub(super) const FAILED: u8 = 125;
+pub(in crate::run) const FAILED: u8 = 125;
 
 /// Exit code of a run that has not shown what `--require` asks for.
-pub(super) const NOT_SHOWN: u8 = 123;
+pub(in crate::run) const NOT_SHOWN: u8 = 123;
 
 /// Exit code of a run whose time is over, as timeout(1) has it.
-pub(super) const TIMED_OUT: u8 = 124;
+pub(in crate::run) const TIMED_OUT: u8 = 124;
 
 /// Prints the reason why a program was not run, and returns the exit code: 1 could be the program's.
-pub(super) fn not_run(error: CliError) -> CliError {
+pub(in crate::run) fn not_run(error: CliError) -> CliError {
     match error {
         CliError::Message(text) => {
             eprintln!("roce: {text}");

@@ -10,15 +10,17 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::exit_code::FAILED;
+use super::executable::NOT_EXECUTABLE;
 use super::library::VERBS;
-use super::options::ViewMode;
-use super::program::NOT_EXECUTABLE;
-use super::scratch::{LIBRARIES, VIEW, VIEW_BY_PRELOAD};
-use super::{mounts, privileges, signals};
+use super::mounts;
+use super::privileges;
 use crate::error::{CliError, Result};
 use crate::loader_variables;
 use crate::parent_death;
+use crate::run::folder::scratch::{LIBRARIES, VIEW, VIEW_BY_PRELOAD};
+use crate::run::line::options::ViewMode;
+use crate::run::outcome::exit_code::FAILED;
+use crate::run::processes::signals;
 
 /// How the program of a rank is started.
 #[derive(Debug, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use roce_view::CounterTotals;
 
-use super::scratch::Scratch;
 use crate::error::Result;
+use crate::run::folder::scratch::Scratch;
 
 /// Time between two looks at the counters that processes publish.
 const INTERVAL: Duration = Duration::from_millis(250);

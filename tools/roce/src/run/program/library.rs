@@ -4,8 +4,8 @@ use std::env;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::scratch::Scratch;
 use crate::error::{CliError, Result};
+use crate::run::folder::scratch::Scratch;
 
 /// Name under which programs load the library.
 pub(crate) const VERBS: &str = "libibverbs.so.1";

@@ -22,8 +22,8 @@ use rustix::net::{
     sendmsg, socket_with, sockopt::socket_peercred,
 };
 
-use super::descendants;
 use crate::error::{CliError, Result};
+use crate::run::processes::descendants;
 
 /// Gives packet sockets at a path, from a thread that ends with this process.
 pub(crate) fn start(path: &Path) -> Result {

@@ -19,10 +19,10 @@ use roce_io::CaptureFile;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::exit_code::TIMED_OUT;
-use super::signals::{Received, Signals, Wake, ends_programs};
-use super::timeout::Timeout;
 use crate::capture_pipe::{self, failed, is_pipe};
 use crate::error::{CliError, Result};
+use crate::run::line::timeout::Timeout;
+use crate::run::processes::signals::{Received, Signals, Wake, ends_programs};
 
 /// Returns the file to which the processes of a run append, whose packets go to `path`.
 pub(crate) fn file_of(path: &Path, run_folder: &Path) -> io::Result<PathBuf> {
