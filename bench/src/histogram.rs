@@ -73,7 +73,9 @@ impl Histogram {
             so_far += u64::from(seen);
             so_far >= wanted
         });
-        (self.count > 0).then(|| found.map_or(self.max, |(_, nanos)| nanos))
+        // The begin of a microsecond is below what was seen in it.
+        let at_least = |nanos: u64| nanos.max(self.min);
+        (self.count > 0).then(|| found.map_or(self.max, |(_, nanos)| at_least(nanos)))
     }
 
     /// Returns the mean in nanoseconds; `None` without any.
@@ -110,6 +112,15 @@ mod tests {
         assert_eq!(Histogram::new().percentile(50.0), None);
         assert_eq!(Histogram::new().mean(), None);
         assert_eq!(Histogram::new().report()["min"], Value::Null);
+    }
+
+    #[test]
+    fn no_percentile_is_below_the_shortest_time() {
+        let mut times = Histogram::new();
+        times.add(Duration::from_nanos(19_992_809));
+        times.add(Duration::from_nanos(21_000_001));
+        assert_eq!(times.percentile(50.0), Some(19_992_809));
+        assert_eq!(times.percentile(100.0), Some(21_000_000));
     }
 
     #[test]
