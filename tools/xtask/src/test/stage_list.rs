@@ -25,7 +25,7 @@ pub(crate) const QUICK: &[&str] =
 pub(crate) const QUICK_ALONE: &str = "tier 1 quick";
 
 /// For each fuzz target: its kept inputs, and a look around them. `cargo xtask fuzz` looks for longer.
-const FUZZING_TIME: Duration = Duration::from_secs(10);
+const FUZZING_TIME: Duration = Duration::from_secs(5);
 
 const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 
