@@ -64,9 +64,11 @@ void renew(struct rail *rail)
 
 void join(struct rail *rail, const struct word *other)
 {
+	struct ibv_port_attr port;
+	CHECK_EQ(ibv_query_port(rail->context, 1, &port), 0);
 	struct ibv_qp_attr rtr = {
 		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
+		.path_mtu = port.active_mtu,
 		.dest_qp_num = other->qpn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
