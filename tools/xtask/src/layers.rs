@@ -11,12 +11,15 @@
 //! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
 //! dependency of code that is not a test points to a lower level.
 //!
+//! The paths in the tables of the page are those of the tree ([`map`]).
+//!
 //! [`file_graph`] says what a use between files is, and [`folder_graph`] what a folder is;
 //! `tools/xtask/circles.toml` has the circles that are admitted.
 
 mod circles;
 mod file_graph;
 mod folder_graph;
+mod map;
 mod module_tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +81,10 @@ pub(crate) fn check() -> Result<String> {
     let differences = compare(&rules, &crates);
     if !differences.is_empty() {
         return Err(differences.join("\n").into());
+    }
+    let missing = map::missing(&page, workspace::root());
+    if !missing.is_empty() {
+        return Err(missing.join("\n").into());
     }
     let misplaced = misplaced(&rust_files(&metadata)?);
     if !misplaced.is_empty() {
