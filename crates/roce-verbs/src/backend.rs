@@ -9,9 +9,9 @@ use roce_io::{
     OtherIdentifications, UdpSenders, UdpSockets, UdpSocketsConfig, XdpConfig, XdpError, XdpSocket,
 };
 
-use crate::growing_socket::{GrowingSocket, Successor};
-use crate::idle_sockets::ReusedSocket;
-use crate::purpose::Purpose;
+use crate::process::purpose::Purpose;
+use crate::sockets::growing_socket::{GrowingSocket, Successor};
+use crate::sockets::idle_sockets::ReusedSocket;
 
 /// The way in which a device sends and receives packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

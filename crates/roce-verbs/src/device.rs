@@ -26,15 +26,15 @@ use crate::device_config::DeviceConfig;
 use crate::driver::{Driver, SleepSet};
 use crate::error::Error;
 use crate::events::EventQueue;
-use crate::exit;
-use crate::fork::PerProcess;
-use crate::network_namespace;
 use crate::path::{AddressVector, Path, resolve};
 use crate::port::{PortAttributes, attributes_of, gids_of};
+use crate::process::exit;
+use crate::process::fork::PerProcess;
+use crate::process::purpose::Purpose;
+use crate::process::signals::SignalsBlocked;
 use crate::protection_domain::ProtectionDomain;
-use crate::purpose::Purpose;
 use crate::shard_set::MAX_SHARDS;
-use crate::signals::SignalsBlocked;
+use crate::sockets::network_namespace;
 use crate::verb_faults::VerbFaults;
 
 /// An interface that carries RoCE, or could.

@@ -9,7 +9,7 @@ use roce_transport::congestion::CongestionConfig;
 
 use crate::backend::Backend;
 use crate::connection_timing::Timing;
-use crate::thread_placement::ThreadPlacement;
+use crate::process::thread_placement::ThreadPlacement;
 use crate::trace::Trace;
 
 /// The configuration of a device.

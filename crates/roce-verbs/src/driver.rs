@@ -110,11 +110,11 @@ use self::shards::Shards;
 pub use self::waiting::SleepSet;
 use crate::answer::answer;
 use crate::cm_router::Router;
-use crate::counter_file;
 use crate::device_state::DeviceState;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::port::Port;
+use crate::run::counter_file;
 use crate::work_slots::WorkSlots;
 
 /// A device's shards and all that is needed to drive them; every object of the device keeps it alive.

@@ -10,12 +10,12 @@ use roce_faults::VerbMoment;
 use roce_transport::{AsyncEvent, Completion, CqHandle, EventSource, Instant, SrqHandle};
 use roce_wire::{PathMtu, Qpn};
 
-use crate::counter_file::{self, SharedCounterFile};
 use crate::events::EventRouter;
-use crate::growing_socket::Successor;
 use crate::qpn_allocator::QpnAllocator;
 use crate::queue_state::QueueState;
 use crate::region::Mapping;
+use crate::run::counter_file::{self, SharedCounterFile};
+use crate::sockets::growing_socket::Successor;
 use crate::trace::TraceObserver;
 use crate::verb_faults::{InjectedError, VerbFaults};
 use crate::wr_error::WrError;

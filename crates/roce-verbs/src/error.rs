@@ -9,7 +9,7 @@ use roce_transport::{ApiMisuse, AttachError, MemoryFault, ModifyError, ModifySrq
 use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
-use crate::thread_placement::ThreadPlacementError;
+use crate::process::thread_placement::ThreadPlacementError;
 use crate::verb_faults::InjectedError;
 
 /// An error of a verb.

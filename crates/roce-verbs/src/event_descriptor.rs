@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_io::process::Own;
 
-use crate::background_thread::is_background_thread;
+use crate::process::background_thread::is_background_thread;
 
 /// A descriptor that is readable exactly while events wait, never writable, and sends SIGIO where the program
 /// asks for it, as those of the kernel's uverbs.

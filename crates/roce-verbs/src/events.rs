@@ -10,7 +10,7 @@ use roce_transport::{AsyncEvent, EventSource};
 use roce_wire::Qpn;
 
 use crate::event_descriptor::EventDescriptor;
-use crate::fork;
+use crate::process::fork;
 
 /// Most events in a queue, so that a program that never polls does not fill the memory.
 const MAX_EVENTS: usize = 1024;

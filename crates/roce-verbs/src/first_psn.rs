@@ -4,7 +4,7 @@ use rand::Rng;
 use roce_transport::QpState;
 use roce_wire::Psn;
 
-use crate::fork;
+use crate::process::fork;
 
 /// The PSN at which the requester of a queue pair starts: one for each connection.
 ///

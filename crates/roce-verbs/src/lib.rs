@@ -49,14 +49,12 @@
 mod address_handle;
 mod answer;
 mod backend;
-mod background_thread;
 mod channel;
 pub mod cm;
 mod cm_router;
 mod completion_queue;
 mod connect;
 mod connection_timing;
-mod counter_file;
 mod datagram_source;
 mod device;
 mod device_config;
@@ -64,34 +62,19 @@ mod device_state;
 mod driver;
 mod engine;
 mod engine_lock;
-pub mod environment;
 mod error;
 mod event_descriptor;
 #[cfg(test)]
 mod event_model;
 mod events;
 pub mod exchange;
-// One call: `atexit`.
-#[allow(unsafe_code)]
-mod exit;
 mod first_psn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-// `pthread_atfork`, and statics of which each process has its own.
-#[allow(unsafe_code)]
-mod fork;
-mod growing_socket;
-mod idle_sockets;
 mod interface_kernel;
-#[allow(unsafe_code)]
-mod last_thread;
-mod memory_region;
-mod memory_window;
+mod memory;
 mod named_device;
 mod netlink;
-mod network_namespace;
-mod null_region;
-mod numbered_file;
 mod path;
 mod places;
 mod port;
@@ -99,21 +82,18 @@ mod posting;
 // One `nop` for each probe.
 #[allow(unsafe_code)]
 pub mod probes;
+mod process;
 mod protection_domain;
-mod purpose;
 mod qpn_allocator;
 mod queue_pair;
 mod queue_state;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
-mod run_plan;
+mod run;
 mod shard_set;
 mod shared_receive_queue;
-mod signals;
-// One call: the real-time class.
-#[allow(unsafe_code)]
-mod thread_placement;
+mod sockets;
 mod thread_wait;
 mod trace;
 mod verb_faults;
@@ -135,24 +115,25 @@ pub use device_config::{DeviceConfig, PeersInRun, QueueRule};
 pub use driver::SleepSet;
 pub use error::Error;
 pub use event_descriptor::may_events_be_read;
-pub use last_thread::watch_main_thread;
-pub use memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
-pub use memory_window::MemoryWindow;
+pub use memory::memory_region::{MemoryRegion, Pages, Prefetch, RegisterOptions, Reregistration};
+pub use memory::memory_window::MemoryWindow;
+pub use memory::null_region::NullRegion;
 pub use named_device::{
     DeviceNames, DeviceNamesError, GID_TABLE_LEN, LaneSpeed, NamedDevice, PortRate, Readiness,
 };
-pub use null_region::NullRegion;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
 pub use posting::DatagramTarget;
+pub use process::last_thread::watch_main_thread;
+pub use process::purpose::Purpose;
+pub use process::thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use protection_domain::ProtectionDomain;
-pub use purpose::Purpose;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use region::load_units;
-pub use run_plan::RunPlan;
+pub use run::environment;
+pub use run::run_plan::RunPlan;
 pub use shard_set::MAX_SHARDS;
 pub use shared_receive_queue::SharedReceiveQueue;
-pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use thread_wait::YieldPolicy;
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use verb_faults::InjectedError;

@@ -182,7 +182,7 @@ impl fmt::Display for PortRate {
 }
 
 /// Names of devices and their interfaces, as text `NAME=INTERFACE`, separated by commas: the value
-/// of [`ROCE_DEVICES`](crate::environment::DEVICES). A comma or a backslash in the name of an interface has a
+/// of [`ROCE_DEVICES`](crate::run::environment::DEVICES). A comma or a backslash in the name of an interface has a
 /// backslash in front.
 ///
 /// Without names, every interface is a device, named `roce0`, `roce1` and so on. With `NAME=*` every

@@ -9,8 +9,8 @@ use roce_transport::{PostError, QpCap, QpInfo, WorkQueueNumbers};
 
 use crate::QueueRule;
 use crate::driver::Driver;
-use crate::environment::QUEUES;
 use crate::error::Error;
+use crate::run::environment::QUEUES;
 use crate::work_slots::{WorkSlot, WorkSlots};
 
 /// The places in the work queues of a queue pair.

@@ -56,9 +56,7 @@ impl QueuePair {
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
         let mut work = work.into_iter();
-        let (mut engine, mut runs) = self.begin_post()?;
-        let posted = engine.post(self, &mut runs, |_| work.next());
-        self.end_post(engine, runs, posted)
+        self.post_send_with(|_| work.next())
     }
 
     /// As [`post_send`](Self::post_send), with requests that are made one by one until there is none.

@@ -22,7 +22,7 @@ use roce_io::process::Own;
 use roce_io::sockets::{Unnamed, namespace_of};
 use roce_wire::Qpn;
 
-use crate::fork;
+use crate::process::fork;
 
 /// Bits of a queue pair number within its block.
 const BLOCK_BITS: u32 = 12;

@@ -14,7 +14,7 @@ use roce_io::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultLog};
 use roce_transport::{AsyncEvent, Completion, CompletionStatus, CqHandle, Instant};
 use roce_wire::Qpn;
 
-use crate::fork::PerProcess;
+use crate::process::fork::PerProcess;
 
 /// Most queue pairs that are told from one another.
 const MAX_QUEUE_PAIRS: usize = 1 << 20;

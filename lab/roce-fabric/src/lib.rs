@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   host ── link ── switch ── link ── host        send(host, frame)
-//!            │                                    next_event() -> Time
+//!            │                                    next_event() -> Instant
 //!     each direction of a link:                   advance_to(time)
 //!     impairment -> queue -> rate -> latency      receive(host) -> Arrival
 //! ```

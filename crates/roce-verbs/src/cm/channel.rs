@@ -18,7 +18,7 @@ use crate::cm_router::{
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
 use crate::driver::Driver;
-use crate::purpose::Purpose;
+use crate::process::purpose::Purpose;
 
 /// A channel on which identifiers report events; as `rdma_event_channel`.
 ///

@@ -17,8 +17,8 @@ use crate::cm_router::{
     automatic_port, errno_of_route, is_of_datagrams,
 };
 use crate::device::Device;
-use crate::fork;
-use crate::purpose::Purpose;
+use crate::process::fork;
+use crate::process::purpose::Purpose;
 
 /// A connection, a listener, or the end of a resolution of a datagram service; as `rdma_cm_id`.
 ///

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::device::{Device, EngineKey, WeakDevice};
 use crate::device_config::DeviceConfig;
 use crate::error::Error;
-use crate::purpose::Purpose;
+use crate::process::purpose::Purpose;
 
 /// Opens a device by the name of its interface.
 type Open = dyn Fn(&str, Purpose) -> Result<Device, Error> + Send + Sync;

@@ -12,8 +12,8 @@ use roce_io::{interfaces, process::Own, sockets::bind_abstract};
 use crate::cm_router::{Error, read_owner, read_records};
 use crate::device::Device;
 use crate::device_config::DeviceConfig;
-use crate::network_namespace;
 use crate::qpn_allocator::block_name;
+use crate::sockets::network_namespace;
 
 /// Most files that one look reads.
 const MAX_FILES: usize = 4096;

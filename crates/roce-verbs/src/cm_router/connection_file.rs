@@ -18,8 +18,8 @@ use roce_cm::{Change, ConnectionRecord, RECORD_LEN};
 use roce_io::process::Own;
 use roce_wire::management::CommunicationId;
 
-use crate::fork;
-use crate::numbered_file;
+use crate::process::fork;
+use crate::run::numbered_file;
 
 /// Bytes of the header, and of a record with its sequence numbers.
 const SLOT_LEN: usize = 128;

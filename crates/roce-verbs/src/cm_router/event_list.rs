@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_io::process::Own;
 
-use crate::fork;
+use crate::process::fork;
 
 /// What is told when events enter or leave the list of a channel.
 ///

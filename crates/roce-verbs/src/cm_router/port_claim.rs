@@ -18,7 +18,7 @@ use roce_wire::management::PortSpace;
 
 use super::address;
 use super::error::Error;
-use crate::fork;
+use crate::process::fork;
 
 /// A port that no other identifier of this network namespace has, as long as this lives.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::driver::{Driver, EngineOpener};
 use crate::engine::{Engine, Objects};
 use crate::error::Error;
 use crate::port::{Port, gids_of};
-use crate::purpose::Purpose;
+use crate::process::purpose::Purpose;
 use crate::trace::TraceObserver;
 use crate::verb_faults::VerbFaults;
 

@@ -10,7 +10,7 @@ use roce_io::{
 };
 
 use crate::device_config::DeviceConfig;
-use crate::fork::PerProcess;
+use crate::process::fork::PerProcess;
 
 /// Opens a capture; an error names the file.
 pub(super) fn open_capture(path: &Path) -> io::Result<CaptureFile> {

@@ -9,8 +9,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_io::process::Own;
 use roce_transport::Instant;
 
-use crate::fork;
 use crate::port::Port;
+use crate::process::fork;
 
 /// What the shards of a device have in common.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use roce_transport::{PathHandle, PdHandle};
 use super::Driver;
 use super::paths::Paths;
 use crate::error::Error;
-use crate::fork;
+use crate::process::fork;
 use crate::region::Mapping;
 
 impl Driver {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::shards::Shards;
 use crate::answer::{Answerer, answer};
-use crate::background_thread::BackgroundThread;
-use crate::counter_file::{self, SharedCounterFile};
-use crate::thread_placement::ThreadPlacement;
+use crate::process::background_thread::BackgroundThread;
+use crate::process::thread_placement::ThreadPlacement;
+use crate::run::counter_file::{self, SharedCounterFile};
 
 /// Time between two looks at the counters.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roce_engine::policy::MAX_TELLING;
 
 use super::Driver;
-use crate::background_thread::is_background_thread;
+use crate::process::background_thread::is_background_thread;
 
 impl Driver {
     /// Lets the monitor thread end the device: see [`begin_end`](Self::begin_end).

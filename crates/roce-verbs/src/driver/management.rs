@@ -16,8 +16,8 @@ use super::shard::Shard;
 use crate::cm_router::{ConnectionFile, DeviceNumber, Owner, Router};
 use crate::engine::{self, Engine};
 use crate::error::Error;
-use crate::fork;
-use crate::network_namespace;
+use crate::process::fork;
+use crate::sockets::network_namespace;
 
 /// Longest time that the outcome of [`Driver::reach`] is waited for; the kernel gives up before.
 const MAX_REACH: Duration = Duration::from_secs(3600);

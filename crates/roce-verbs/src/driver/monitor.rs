@@ -28,14 +28,14 @@ use super::ending::Ending;
 use super::shards::{EngineOpener, Shards};
 use super::sleep::{is_closed, sleep};
 use crate::answer::{Answerer, answer};
-use crate::background_thread::BackgroundThread;
 use crate::cm_router::Strays;
 use crate::error::Error;
-use crate::fork;
 use crate::interface_kernel::InterfaceKernel;
-use crate::last_thread;
 use crate::netlink::notifications::{Changes, NotificationSocket};
-use crate::thread_placement::ThreadPlacement;
+use crate::process::background_thread::BackgroundThread;
+use crate::process::fork;
+use crate::process::last_thread;
+use crate::process::thread_placement::ThreadPlacement;
 
 /// Shortest time between two refreshes of routes, addresses and the interface: a routing daemon
 /// changes thousands of routes in a row.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::shard::Shard;
-use crate::fork::PerProcess;
+use crate::process::fork::PerProcess;
 
 /// The shards of this process. While one is here its address is no other's.
 static SHARDS: PerProcess<Mutex<Vec<Weak<Shard>>>> = PerProcess::new();

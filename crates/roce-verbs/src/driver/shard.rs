@@ -18,9 +18,9 @@ use super::held_posts::HeldPosts;
 use super::sleep::ThreadSleep;
 use crate::engine::{self, Engine};
 use crate::error::Error;
-use crate::fork;
-use crate::growing_socket::Successor;
+use crate::process::fork;
 use crate::queue_state::QueueState;
+use crate::sockets::growing_socket::Successor;
 
 /// A shard of a device: an engine, and all that is needed to drive it. Its threads share it.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use super::polled;
 use super::shard::Shard;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::process::thread_placement::ThreadPlacement;
 use crate::shard_set::MAX_SHARDS;
-use crate::thread_placement::ThreadPlacement;
 
 /// Makes the engine of the shard with this number.
 pub(crate) type EngineOpener = Box<dyn Fn(usize) -> Result<Engine, Error> + Send>;

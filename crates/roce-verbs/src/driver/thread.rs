@@ -16,9 +16,9 @@ use super::driven_engine::EngineGuard;
 use super::shard::Shard;
 use super::sleep::{is_closed, sleep};
 use crate::answer::answer;
-use crate::background_thread::BackgroundThread;
 use crate::error::Error;
-use crate::thread_placement::{self, ThreadPlacement};
+use crate::process::background_thread::BackgroundThread;
+use crate::process::thread_placement::{self, ThreadPlacement};
 use crate::thread_wait;
 
 impl Shard {

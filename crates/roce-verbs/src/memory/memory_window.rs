@@ -27,8 +27,8 @@ use roce_transport::{AccessFlags, WindowBinding};
 
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::fork;
-use crate::memory_region::MemoryRegion;
+use crate::memory::memory_region::MemoryRegion;
+use crate::process::fork;
 use crate::protection_domain::ProtectionDomain;
 
 /// A memory window; as `ibv_mw`. Dropping it ends its binding.

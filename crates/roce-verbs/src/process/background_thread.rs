@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::fork::PerProcess;
-use crate::signals::all_but_faults;
-use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
+use crate::process::fork::PerProcess;
+use crate::process::signals::all_but_faults;
+use crate::process::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 
 thread_local! {
     static IS_ONE: Cell<bool> = const { Cell::new(false) };

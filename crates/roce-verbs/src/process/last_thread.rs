@@ -17,8 +17,8 @@ use nix::sys::eventfd::EventFd;
 use nix::sys::signal::SigSet;
 use roce_io::process::Own;
 
-use crate::background_thread;
-use crate::fork::PerProcess;
+use crate::process::background_thread;
+use crate::process::fork::PerProcess;
 
 /// Time between two looks whether other threads are left.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -13,7 +13,7 @@ use super::reports;
 use super::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 use crate::events::EventQueue;
-use crate::fork;
+use crate::process::fork;
 use crate::shard_set::QueueShards;
 use crate::work_slots::WorkSlots;
 

@@ -10,7 +10,7 @@ use roce_transport::{
 
 use super::*;
 use crate::events::EventQueue;
-use crate::fork;
+use crate::process::fork;
 
 fn queue(handle: u32) -> QueueState {
     queue_on(handle, None)

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roce_io::process::Own;
 
-use crate::fork::PerProcess;
-use crate::numbered_file;
+use crate::process::fork::PerProcess;
+use crate::run::numbered_file;
 use crate::shard_set::MAX_SHARDS;
 
 /// Digits of a number: a file never becomes shorter.
@@ -51,7 +51,7 @@ static FILES: PerProcess<Mutex<Vec<(PathBuf, SharedCounterFile)>>> = PerProcess:
 
 /// Returns the file of this name for a device that was opened: the one that this process has and no
 /// device uses, whose counters go on, or else a new one, if need be with a number behind its name.
-pub(super) fn open(path: &Path) -> io::Result<SharedCounterFile> {
+pub(crate) fn open(path: &Path) -> io::Result<SharedCounterFile> {
     let mut files = FILES.get().lock().unwrap_or_else(PoisonError::into_inner);
     let free = |(known, file): &&(PathBuf, SharedCounterFile)| {
         known == path && Arc::strong_count(file) == 1 && lock(file).file.is_open()

@@ -15,7 +15,7 @@ use roce_io::OtherIdentifications;
 use crate::backend::Backend;
 use crate::connection_timing::Timing;
 use crate::device_config::{PeersInRun, QueueRule};
-use crate::run_plan::RunPlan;
+use crate::run::run_plan::RunPlan;
 use crate::shard_set::MAX_SHARDS;
 
 /// The variables of this library when it was loaded.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What a rank's processes find in the rank's folder, which the variable
-/// [`ROCE_RUN`](crate::environment::RUN) names.
+/// [`ROCE_RUN`](crate::run::environment::RUN) names.
 ///
 /// The folder lives as long as a process of the run does.
 ///

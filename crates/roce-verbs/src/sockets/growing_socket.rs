@@ -16,7 +16,7 @@ use roce_io::{
     ReceiveMode, RxFrame, TxFrame,
 };
 
-use crate::idle_sockets::ReusedSocket;
+use crate::sockets::idle_sockets::ReusedSocket;
 
 /// Frames that a socket without a ring receives in one system call. It takes frames of any length: where no
 /// successor can be opened, as after a change of user, it carries the traffic of queue pairs. Buffers cost memory as

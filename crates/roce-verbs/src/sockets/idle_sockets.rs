@@ -19,8 +19,8 @@ use roce_io::{
     ParkedSocket, RxFrame, TxFrame,
 };
 
-use crate::fork::{Generation, PerProcess};
-use crate::network_namespace;
+use crate::process::fork::{Generation, PerProcess};
+use crate::sockets::network_namespace;
 
 /// Most sockets that are kept, each with a ring of 9 MiB. A device has two: for its interface and `lo`.
 const MAX_IDLE: usize = 4;
