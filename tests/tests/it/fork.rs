@@ -30,13 +30,13 @@ fn run_forks(backends: &[&str], arguments: &[&str]) {
 }
 
 /// The table of `tests/programs/forks`: when, how and what for a child is made. `ROCE_FORK_ROUNDS` runs so many
-/// rounds of the whole table, `ROCE_FORK_SEED` begins with the same case.
+/// rounds of the whole table, `ROCE_SEED` begins with the same case.
 #[tier1("librdmacm-dev")]
 fn a_child_holds_and_closes_nothing_of_its_parent() {
     let setting = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u32>().unwrap());
     let count = setting("ROCE_FORK_ROUNDS").map_or(18, |rounds| rounds * CASES);
-    let seed = setting("ROCE_FORK_SEED").unwrap_or_else(|| std::process::id() % CASES);
-    println!("ROCE_FORK_SEED={seed}");
+    let seed = setting("ROCE_SEED").unwrap_or_else(|| std::process::id() % CASES);
+    println!("ROCE_SEED={seed}");
     let [cases, count, seed] = [CASES, count, seed].map(|number| number.to_string());
     run_forks(BACKENDS, &["table", &cases, &count, &seed]);
 }
