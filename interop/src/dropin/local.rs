@@ -32,7 +32,7 @@ impl Testbed for PrivateHosts {
 pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
     let case = |line: &Program| {
         let line = *line;
-        Case::new(line.group, line.line, "ours ↔ ours", 1024, move |_| run(&line))
+        Case::new(line.group, line.title(), "ours ↔ ours", 1024, move |_| run(&line))
     };
     programs.iter().map(case).collect()
 }
@@ -48,7 +48,7 @@ fn run(line: &Program) -> Result<(), Fault> {
 
 fn command(roce: &Path, line: &Program) -> Command {
     let mut command = Command::new(roce);
-    command.args(["run", "--local", &line.hosts.to_string(), "--"]);
+    command.args(["run", "--local", &line.hosts.to_string()]).args(line.options).arg("--");
     let commands = line.commands();
     if commands.contains(';') {
         command.args(["sh", "-c", &commands]);

@@ -10,6 +10,8 @@ pub struct Program {
     pub line: &'static str,
     /// Commands of a shell that runs the line behind them.
     pub before: &'static str,
+    /// Further options of `roce run`.
+    pub options: &'static [&'static str],
     /// Private hosts that run it at the same time.
     pub hosts: u8,
     /// What it must do.
@@ -51,6 +53,7 @@ impl Program {
             group: "",
             line,
             before: "",
+            options: &[],
             hosts: 1,
             expects,
             places: Places::Ours,
@@ -78,6 +81,11 @@ impl Program {
         Self { before, ..self }
     }
 
+    /// Runs it with these options of `roce run`.
+    pub const fn under(self, options: &'static [&'static str]) -> Self {
+        Self { options, ..self }
+    }
+
     /// Adds it to the quick table.
     pub const fn quick(self) -> Self {
         Self { is_quick: true, ..self }
@@ -100,6 +108,11 @@ impl Program {
     /// Puts it into a table.
     pub const fn of(self, group: &'static str) -> Self {
         Self { group, ..self }
+    }
+
+    /// Returns the line with the options in front of it.
+    pub fn title(&self) -> String {
+        [self.options, &[self.line]].concat().join(" ")
     }
 
     /// Returns what is run: the line with the commands before it.

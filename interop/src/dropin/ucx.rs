@@ -45,6 +45,10 @@ pub(super) const CONNECTED: &[Program] = &[
     ),
 ];
 
+/// A message goes over both devices at once.
+const TWO_RAILS: &str = "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1,roce1:1 \
+     UCX_MAX_RNDV_RAILS=2 ucx_perftest $p -t tag_bw -s 1048576 -n 200 {peer?}";
+
 /// Connections by TCP.
 pub(super) const PROGRAMS: &[Program] = &[
     Program::alone("ucx_info -d", &["rc_verbs", "ud_verbs", "roce0:1"]).quick(),
@@ -75,6 +79,14 @@ pub(super) const PROGRAMS: &[Program] = &[
     perftest(
         "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce0:1 ucx_perftest $p -t ucp_add -n 1000 {peer?}",
     ),
+    perftest(TWO_RAILS).under(&["--rails", "2"]),
+    // UCX has no other way for a rail that stays away, and ends then.
+    perftest(TWO_RAILS).under(&[
+        "--rails",
+        "2",
+        "--fault",
+        "rail 1 down at packet 3000 on rail 1 for 100ms",
+    ]),
     // Atomic operations of the device. Those above are messages to UCX at the peer, since rc_verbs has not all
     // operations that UCP wants of a device.
     perftest("ucx_perftest $p -d roce0:1 -x rc_verbs -t fadd -n 1000 {peer?}").quick(),
