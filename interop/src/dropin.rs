@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn no_line_is_in_the_table_twice_and_the_quick_table_is_part_of_it() {
         let names = |quick| -> Vec<String> {
-            programs(quick).iter().map(|it| format!("{} {}", it.group, it.line)).collect()
+            programs(quick).iter().map(|it| format!("{} {}", it.group, it.title())).collect()
         };
         let (mut all, quick) = (names(false), names(true));
         assert!(quick.len() > 10 && quick.iter().all(|it| all.contains(it)));
