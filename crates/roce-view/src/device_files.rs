@@ -6,6 +6,7 @@ use roce_io::InterfaceInfo;
 use roce_verbs::{GID_TABLE_LEN, GidEntry, NamedDevice, PortState};
 
 use crate::counters::CounterTotals;
+use crate::function;
 use crate::tree::{Node, Tree};
 
 impl Tree {
@@ -16,8 +17,8 @@ impl Tree {
     ) -> Self {
         let mut tree = Self::default();
         add_common(&mut tree);
-        for device in devices {
-            add(&mut tree, device, hardware(&device.info.interface));
+        for (position, device) in devices.iter().enumerate() {
+            add(&mut tree, position, device, hardware(&device.info.interface));
         }
         tree
     }
@@ -39,8 +40,8 @@ fn add_common(tree: &mut Tree) {
 /// The numbers of /dev/null, as which device files appear.
 const NULL_NUMBERS: &str = "1:3";
 
-/// Adds the files of a device. `hardware` is the folder of the interface's hardware.
-fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
+/// Adds the files of the device at a position in the list. `hardware` is the folder of the interface's hardware.
+fn add(tree: &mut Tree, position: usize, device: &NamedDevice, hardware: Option<PathBuf>) {
     let folder = Path::new("sys/class/infiniband").join(&device.name);
     let guid = groups(&device.node_guid());
     for (name, text) in [
@@ -55,14 +56,7 @@ fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
     ] {
         tree.line(folder.join(name), text);
     }
-    match hardware {
-        Some(hardware) => tree.insert(folder.join("device"), Node::Link(hardware)),
-        None => {
-            // hwloc passes over a device whose `device` is no link.
-            tree.insert(folder.join("device"), Node::Link(HARDWARE.into()));
-            add_virtual_device(tree, &folder.join(HARDWARE), device);
-        }
-    }
+    function::add(tree, &folder, position, device, hardware);
     let interface = Path::new("sys/class/net").join(&device.info.interface.name);
     let of_interface = interface.join("device/infiniband").join(&device.name);
     let from_interface = Path::new("../../../../infiniband").join(&device.name);
@@ -77,19 +71,6 @@ fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
     let device_folder = Path::new("../../infiniband").join(&device.name).join("device");
     tree.insert(uverbs.join("device"), Node::Link(device_folder));
     tree.insert(Path::new("dev/infiniband").join(&device.dev_name), Node::Device);
-}
-
-/// The folder beside `device` with what stands for the hardware of an interface that has none.
-const HARDWARE: &str = "hardware";
-
-/// Adds what programs read of the hardware, for an interface that has none.
-fn add_virtual_device(tree: &mut Tree, folder: &Path, device: &NamedDevice) {
-    let interface = &device.info.interface.name;
-    tree.line(folder.join("numa_node"), -1);
-    let target = Path::new("/sys/class/net").join(interface);
-    tree.insert(folder.join("net").join(interface), Node::Link(target));
-    let own = Path::new("../../..").join(&device.name);
-    tree.insert(folder.join("infiniband").join(&device.name), Node::Link(own));
 }
 
 fn add_port(tree: &mut Tree, folder: &Path, device: &NamedDevice) {

@@ -21,6 +21,7 @@
 
 mod counters;
 mod device_files;
+mod function;
 mod hardware;
 mod tree;
 

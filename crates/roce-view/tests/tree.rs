@@ -93,3 +93,33 @@ fn a_tree_is_written_as_it_is() {
     }
     fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_device_on_other_hardware_has_its_files_in_the_folder_of_a_function() {
+    let folder = std::env::temp_dir().join(format!("roce-other-{}", std::process::id()));
+    let (bus, function) = (folder.join("pci0000:00"), folder.join("pci0000:00/0000:00:03.0"));
+    let hardware = function.join("virtio2");
+    fs::create_dir_all(hardware.join("net/eth1")).unwrap();
+    for (file, text) in [
+        (hardware.join("vendor"), "0x1af4"),
+        (function.join("class"), "0x020000"),
+        (bus.join("numa_node"), "7"),
+    ] {
+        fs::write(file, text).unwrap();
+    }
+    let devices = [device(0, PortState::Active), device(1, PortState::Active)];
+    let tree = Tree::new(&devices, |it| (it.name == "eth1").then(|| hardware.clone()));
+    let view = folder.join("view");
+    tree.write_to(&view).unwrap();
+    let class = view.join("sys/class/infiniband");
+    let seen = class.join("roce1/device");
+    assert_eq!(
+        fs::canonicalize(&seen).unwrap(),
+        class.join("roce1/pci0000:00/0000:00:03.0/pciffff:01/ffff:01:00.0")
+    );
+    for (name, text) in [("vendor", "0x1af4"), ("class", "0x020000"), ("numa_node", "-1\n")] {
+        assert_eq!(fs::read_to_string(seen.join(name)).unwrap(), text, "{name}");
+    }
+    assert!(seen.join("net/eth1").is_dir() && seen.join("infiniband/roce1/ports/1").is_dir());
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define CLASS "/sys/class/infiniband"
+#define FUNCTION CLASS "/roce0/pciffff:00/ffff:00:00.0"
 #define STATE CLASS "/roce0/ports/1/state"
 #define UVERBS "/dev/infiniband/uverbs0"
 
@@ -88,8 +89,8 @@ int main(int argc, char **argv) {
     len = readlinkat(sys, "class/infiniband/roce0/device/net/eth0", path, sizeof path);
     say("readlinkat /sys", len > 0 && !strncmp(path, "/sys/class/net/eth0", len));
     char *found = realpath(CLASS "/roce0/../roce0/device", NULL);
-    say("realpath", found && !strcmp(found, CLASS "/roce0/hardware"));
-    say("realpath in place", realpath("/sys/class/infiniband_verbs/uverbs0/device", path) && !strcmp(path, CLASS "/roce0/hardware"));
+    say("realpath", found && !strcmp(found, FUNCTION));
+    say("realpath in place", realpath("/sys/class/infiniband_verbs/uverbs0/device", path) && !strcmp(path, FUNCTION));
     found = canonicalize_file_name(CLASS "/roce0/device/infiniband/roce0");
     say("canonicalize_file_name", found && !strcmp(found, CLASS "/roce0"));
     say("realpath missing", !realpath(CLASS "/roce9", path) && errno == ENOENT);

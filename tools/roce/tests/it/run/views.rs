@@ -45,6 +45,26 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
     Ok(())
 }
 
+/// NCCL cuts the path to which `device` leads behind its last slash, and takes the address of a PCI function there.
+#[tier1]
+fn each_device_leads_to_a_folder_with_the_name_of_a_pci_function() -> Outcome {
+    for way in WAYS {
+        let class = "/sys/class/infiniband";
+        let script = format!(
+            "realpath -e {class}/roce0/device {class}/roce1/device {class}_verbs/uverbs1/device && \
+             cat {class}/roce1/device/numa_node && ls {class}/roce1/device/net && \
+             ls {class}/roce1/device/infiniband/roce1/ports && test ! -e {class}/roce1/device/subsystem"
+        );
+        let line = ["--local", "1", "--rails", "2", "--prefix", "none", "--view", way, "--", "sh"];
+        let seen = output_of(&[&line[..], &["-c", &script]].concat())?;
+        let folder =
+            |number| format!("{class}/roce{number}/pciffff:0{number}/ffff:0{number}:00.0\n");
+        let expected = [&folder(0), &folder(1), &folder(1), "-1\n", "eth1\n", "1\n"].concat();
+        assert_eq!(seen, expected, "{way}");
+    }
+    Ok(())
+}
+
 /// UCX reads the GIDs of a device from there, and ends by a signal where one is missing.
 #[tier1]
 fn the_folder_of_an_interface_leads_to_the_whole_device_with_as_many_gids_as_it_has() -> Outcome {
