@@ -180,8 +180,8 @@ impl<C: Consumer> Engine<C> {
         self.tables.forget(queue_pair);
     }
 
-    /// Counts a fault under a name, among the counters.
-    pub fn count_fault(&mut self, counter: &'static str) {
+    /// Counts a call of the program, or a fault of one, under a name among the counters.
+    pub fn count_call(&mut self, counter: &'static str) {
         self.drops.count(counter);
     }
 

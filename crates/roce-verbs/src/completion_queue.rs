@@ -111,6 +111,17 @@ impl CompletionQueue {
         self.inner.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
+    /// Takes a program's wish for fewer events of the queue, each for several completions, as the advice that it is;
+    /// as `ibv_modify_cq`. It changes nothing: an event here is a write to a descriptor, no interrupt, and the next one
+    /// comes only once the program has armed the queue again. Wishes are counted as `cq_moderation_requests`.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn advise_moderation(&self) -> Result<(), Error> {
+        self.driver.engine()?.count_call("cq_moderation_requests");
+        Ok(())
+    }
+
     /// Returns the number of completions that the queue holds; in a child process after `fork` none.
     pub fn held(&self) -> usize {
         // A thread that the child does not have may hold the lock.

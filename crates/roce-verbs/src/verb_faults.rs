@@ -169,7 +169,7 @@ impl VerbFaults {
     /// Lets the first device that could be opened count the openings that failed before.
     pub(crate) fn count_openings<C: Consumer>(&self, engine: &mut Engine<C>) {
         for _ in 0..std::mem::take(&mut self.lock().uncounted) {
-            engine.count_fault(VerbMoment::OpenDevice.counter());
+            engine.count_call(VerbMoment::OpenDevice.counter());
         }
     }
 

@@ -62,6 +62,11 @@ void datagrams_to_several(void);
 void extended_polls(void);
 void domains(void);
 
+/* transports.c */
+void moderation(void);
+void granted_inline_data(void);
+
+
 /* Ends the process unless errno is one of two values: kernels and providers differ. */
 #define CHECK_ONE_OF(found, one, other)                                               \
 	do {                                                                          \

@@ -37,6 +37,8 @@ static const struct scenario scenarios[] = {
 	{"datagrams-to-several", datagrams_to_several},
 	{"extended-polls", extended_polls},
 	{"domains", domains},
+	{"moderation", moderation},
+	{"granted-inline-data", granted_inline_data},
 };
 
 int main(int argc, char **argv)

@@ -2,7 +2,7 @@
 
 use roce_test_macros::tier1;
 use roce_tests::fixtures::Cable;
-use roce_tests::verbs_program::{VerbsProgram, expect_success};
+use roce_tests::verbs_program::{VerbsProgram, expect_success, roce_run};
 
 #[tier1]
 fn wrong_arguments_fail_with_the_errors_of_rdma_core() {
@@ -18,6 +18,17 @@ fn requests_take_places_until_their_completions_are_polled_also_with_shards() {
 #[tier1]
 fn requests_that_are_done_take_no_places_where_the_environment_says_so() {
     run_unpolled("arguments-rule", "ROCE_QUEUES", "rxe");
+}
+
+#[tier1]
+fn wishes_for_fewer_events_are_counted() {
+    let mut command = roce_run();
+    let program = VerbsProgram::linked("arguments");
+    command.args(["--counters", "--"]).arg(program.file()).arg("moderation");
+    let output = Cable::with_mtu(1500).left.run(|| command.output()).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_it = |line: &str| line.ends_with(" 3") && line.contains(" cq_moderation_requests ");
+    assert!(output.status.success() && errors.lines().any(is_it), "{errors}");
 }
 
 #[tier1("librdmacm-dev")]

@@ -99,6 +99,8 @@ pub const IBV_WC_EX_WITH_DLID_PATH_BITS: u64 = 1 << 6;
 pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
 pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
 
+pub const IBV_CQ_ATTR_MODERATE: u32 = 1;
+
 #[repr(C)]
 pub struct ibv_modify_cq_attr {
     pub attr_mask: u32,

@@ -1,9 +1,10 @@
-//! Counters of what the engine drops, and of faults.
+//! Counters of what the engine drops, of faults, and of calls that change nothing.
 
 use std::collections::BTreeMap;
 use std::io;
 
-/// Counters of drops outside the endpoint, and of faults of calls and completions, by name.
+/// Counters of drops outside the endpoint, of faults of calls and completions, and of calls that change nothing, by
+/// name.
 #[derive(Debug, Default)]
 pub(super) struct Drops(BTreeMap<&'static str, u64>);
 

@@ -4,11 +4,12 @@ use std::ffi::{c_int, c_void};
 
 use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
-    IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_cq, ibv_modify_cq_attr, ibv_mr, ibv_mr_init_attr,
-    ibv_pd, ibv_sge, ibv_srq, ibv_values_ex,
+    IBV_CQ_ATTR_MODERATE, IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_cq, ibv_modify_cq_attr,
+    ibv_mr, ibv_mr_init_attr, ibv_pd, ibv_sge, ibv_srq, ibv_values_ex,
 };
 
 use crate::cancellation::Uncancellable;
+use crate::completion_queue::CompletionQueue;
 use crate::object;
 use crate::protection_domain::ProtectionDomain;
 use crate::receive_list::Elements;
@@ -32,9 +33,23 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     0
 }
 
-/// `ibv_modify_cq`: moderation of events, which this library does not do.
-pub(crate) unsafe extern "C" fn modify_cq(_: *mut ibv_cq, _: *mut ibv_modify_cq_attr) -> c_int {
-    errno::failed(EOPNOTSUPP)
+/// `ibv_modify_cq`: moderation of events, which is advice: any count and period is taken, and changes nothing. The
+/// kernel, too, refuses a call that asks for nothing, and one that asks for what it does not know.
+pub(crate) unsafe extern "C" fn modify_cq(
+    queue: *mut ibv_cq,
+    attributes: *mut ibv_modify_cq_attr,
+) -> c_int {
+    let _uncancellable = Uncancellable::begin();
+    // SAFETY: the program passes attributes.
+    match unsafe { (*attributes).attr_mask } {
+        0 => errno::failed(EINVAL),
+        IBV_CQ_ATTR_MODERATE => {
+            // SAFETY: see `object`; the operations of a context are called with its objects alone.
+            let queue = unsafe { object::lend::<CompletionQueue>(queue) };
+            errno::code(queue.inner().queue.advise_moderation())
+        }
+        _ => errno::failed(EOPNOTSUPP),
+    }
 }
 
 /// `ibv_reg_mr_ex` as an operation.
