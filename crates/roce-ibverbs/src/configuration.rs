@@ -43,6 +43,8 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         None => None,
     };
     let shards = environment::shards()?;
+    // Asked for at each registration, which has no text for what is wrong with it.
+    environment::registers_memfd()?;
     let capture = environment::var_os(environment::PCAP).map(PathBuf::from);
     Ok(DeviceConfig {
         backend: environment::backend()?,

@@ -2,7 +2,7 @@
 
 use std::alloc::{self, Layout};
 use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,9 +11,10 @@ use roce_abi::{IBV_ACCESS_ZERO_BASED, ibv_alloc_dm_attr, ibv_context, ibv_dm, ib
 
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
+use crate::memory_region::{self, Owned};
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
-use crate::{errno, memory_region};
+use crate::errno;
 
 /// Most bytes of one allocation: what programs ask for less of.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
@@ -211,7 +212,9 @@ pub(crate) unsafe extern "C" fn register(
     // program access beside it, by atomics.
     let made = unsafe {
         let (first, owner) = (bytes.first.as_ptr().add(offset), Arc::clone(bytes));
-        memory_region::register_owned(pd, first, length, access, owner)
+        let (iova, shown, on_demand) = (0, ptr::null_mut(), false);
+        let memory = Owned { first, length, iova, shown, on_demand, owner };
+        memory_region::register_owned(pd, memory, access)
     };
     made.unwrap_or_else(errno::null)
 }

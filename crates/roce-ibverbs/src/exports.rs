@@ -2,9 +2,9 @@
 
 use crate::{
     address_handle, async_event, buffer, completion_channel, completion_queue, context,
-    device_list, kernel_structures, link_layer, memory_region, multicast, open, protection_domain,
-    qp_attributes, query, queue_pair, rate, refused, registration, shared_receive_queue, text,
-    ucma,
+    device_list, dma_buffer, kernel_structures, link_layer, memory_region, multicast, open,
+    protection_domain, qp_attributes, query, queue_pair, rate, refused, registration,
+    shared_receive_queue, text, ucma,
 };
 
 roce_abi::export! {
@@ -87,7 +87,7 @@ roce_abi::export! {
         _ibv_query_gid_ex = query::gid_ex,
         _ibv_query_gid_table = query::gid_table,
     }
-    "IBVERBS_1.12" { ibv_reg_dmabuf_mr = refused::null }
+    "IBVERBS_1.12" { ibv_reg_dmabuf_mr = dma_buffer::register_dma_buffer }
     "IBVERBS_1.13" {
         ibv_import_dm = refused::null,
         ibv_is_fork_initialized = refused::fork_is_unneeded,

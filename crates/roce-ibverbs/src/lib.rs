@@ -29,6 +29,7 @@ mod configuration;
 mod context;
 mod device_list;
 mod device_memory;
+mod dma_buffer;
 mod errno;
 #[cfg(not(test))] // The linker knows the versions of the library alone.
 mod exports;

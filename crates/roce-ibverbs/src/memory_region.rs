@@ -37,7 +37,7 @@ pub(crate) struct MemoryRegion {
 struct Registration {
     target: Target,
     pd: Arc<PdInner>,
-    /// What keeps memory alive that the library has allocated.
+    /// What keeps memory alive that the library has allocated or mapped. Dropped behind the target, which uses it.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -56,7 +56,7 @@ unsafe impl Object for MemoryRegion {
 }
 
 /// Length of a page in bytes.
-const PAGE_LEN: u64 = 4096;
+pub(crate) const PAGE_LEN: u64 = 4096;
 
 /// Flags that a registration may have, or a memory window. A registration may have
 /// `IBV_ACCESS_FLUSH_GLOBAL`, too.
@@ -130,30 +130,41 @@ unsafe fn register(
     Ok(give(pd, (address, length), keys, Target::Memory(region), None))
 }
 
-/// Registers memory that the library has allocated and `owner` keeps alive, so that its first byte
-/// has the address 0.
+/// Memory that the library has allocated or mapped.
+pub(crate) struct Owned {
+    pub(crate) first: *mut u8,
+    pub(crate) length: usize,
+    /// The address that the first byte has for requests and peers.
+    pub(crate) iova: u64,
+    /// The address that the program finds in its region.
+    pub(crate) shown: *mut c_void,
+    /// The pages are not made present.
+    pub(crate) on_demand: bool,
+    /// What keeps it alive.
+    pub(crate) owner: Arc<dyn Any + Send + Sync>,
+}
+
+/// Registers memory of the library.
 ///
 /// # Errors
 /// An `errno` value.
 ///
 /// # Safety
-/// `owner` keeps `length` bytes from `first` alive, which nothing accesses but by atomics.
+/// The owner keeps the bytes alive. This process accesses them by atomics, or orders its accesses by completions.
 pub(crate) unsafe fn register_owned(
     pd: &ProtectionDomain,
-    first: *mut u8,
-    length: usize,
+    memory: Owned,
     access: c_uint,
-    owner: Arc<dyn Any + Send + Sync>,
 ) -> Result<*mut ibv_mr, c_int> {
+    let Owned { first, length, iova, shown, on_demand, owner } = memory;
     memory_reserve::check()?;
     let rights = access_flags(access)?;
-    let options = RegisterOptions { iova: Some(0), ..RegisterOptions::default() };
+    let options = RegisterOptions { iova: Some(iova), on_demand, ..RegisterOptions::default() };
     // SAFETY: the region keeps the owner alive; the rest is the caller's promise.
     let region = unsafe { pd.inner().pd.register_memory(first, length, rights, options) };
     let region = region.map_err(|error: Error| errno::of(&error))?;
     let keys = (region.lkey(), region.rkey());
-    let range = (std::ptr::null_mut(), length);
-    Ok(give(pd, range, keys, Target::Memory(region), Some(owner)))
+    Ok(give(pd, (shown, length), keys, Target::Memory(region), Some(owner)))
 }
 
 /// Returns the local key of a region; `None` of null.

@@ -66,6 +66,10 @@ void domains(void);
 void moderation(void);
 void granted_inline_data(void);
 
+/* dma_buffers.c */
+void no_dma_buffers(void);
+void memory_files(void);
+void dma_buffers(void);
 
 /* Ends the process unless errno is one of two values: kernels and providers differ. */
 #define CHECK_ONE_OF(found, one, other)                                               \

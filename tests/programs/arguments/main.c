@@ -39,6 +39,9 @@ static const struct scenario scenarios[] = {
 	{"domains", domains},
 	{"moderation", moderation},
 	{"granted-inline-data", granted_inline_data},
+	{"no-dma-buffers", no_dma_buffers},
+	{"memory-files", memory_files},
+	{"dma-buffers", dma_buffers},
 };
 
 int main(int argc, char **argv)

@@ -76,8 +76,6 @@ void registrations(void)
 	CHECK_EQ(ibv_dereg_mr(mr), 0);
 	CHECK_NULL(ibv_reg_mr_iova(pd, pages + 16, 4000, 0x100020, write), EINVAL);
 
-	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, write));
-	CHECK_ONE_OF(errno, EOPNOTSUPP, EBADF);
 	munmap(pages, 3 * 4096);
 	close_endpoint(&endpoint);
 }

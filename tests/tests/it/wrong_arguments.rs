@@ -21,6 +21,22 @@ fn requests_that_are_done_take_no_places_where_the_environment_says_so() {
 }
 
 #[tier1]
+fn memory_files_are_registered_by_their_descriptor_where_the_environment_says_so() {
+    let cable = Cable::with_mtu(1500);
+    let program = VerbsProgram::linked("arguments");
+    for scenario in ["memory-files", "no-dma-buffers"] {
+        let mut command = program.command(scenario);
+        command.env("ROCE_DMABUF", "memfd");
+        expect_success(scenario, &cable.left, command);
+    }
+    // Another value is a mistake, which no device opens with.
+    let mut command = program.command("moderation");
+    let output = cable.left.run(|| command.env("ROCE_DMABUF", "1").output()).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("ROCE_DMABUF"), "{errors}");
+}
+
+#[tier1]
 fn wishes_for_fewer_events_are_counted() {
     let mut command = roce_run();
     let program = VerbsProgram::linked("arguments");

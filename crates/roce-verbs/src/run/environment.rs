@@ -180,6 +180,24 @@ pub fn queue_rule() -> Result<QueueRule, String> {
     }
 }
 
+/// Set to `memfd`, memory files may be registered as DMA buffers.
+pub const DMABUF: &str = "ROCE_DMABUF";
+
+/// Returns true if the variable [`DMABUF`] lets programs register memory files (memfd) by `ibv_reg_dmabuf_mr`, which
+/// the kernel refuses: a machine without a DMA buffer has no other descriptor to test a program with.
+///
+/// # Errors
+/// What is wrong with its value.
+pub fn registers_memfd() -> Result<bool, String> {
+    match var_os(DMABUF) {
+        None => Ok(false),
+        Some(value) if value == "memfd" => Ok(true),
+        Some(value) => {
+            Err(format!("{DMABUF}: {value:?} is not memfd; set it to that, or unset it"))
+        }
+    }
+}
+
 /// How long connection management waits for peers, parsed by [`Timing`].
 pub const CM: &str = "ROCE_CM";
 
