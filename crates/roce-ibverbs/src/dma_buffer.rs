@@ -30,7 +30,7 @@ const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_OPTIONAL_RANGE;
 
-/// A part of a file in memory, until its `Drop`. A child after `fork` has a mapping of its own, as of all memory that
+/// A file in memory, until its `Drop`. A child after `fork` has a mapping of its own, as of all memory that
 /// the program maps and shares.
 struct Mapping {
     first: *mut c_void,
@@ -52,7 +52,7 @@ impl Drop for Mapping {
 /// What a descriptor says of its file.
 struct File {
     len: u64,
-    /// A mapping begins and ends on a multiple of it.
+    /// A mapping ends on a multiple of it.
     page: u64,
     is_dma_buffer: bool,
     /// A memfd, or a file of a file system in memory, which are of the same kind.
@@ -90,32 +90,22 @@ impl File {
     }
 }
 
-/// Maps `length` bytes of a file from `offset`, to write them too if `writes` says so. Returns the address of the first
-/// one as well.
+/// Maps a file up to its byte `end`, to write it too if `writes` says so. A mapping begins with the first byte, wherever
+/// the region does: the drivers of some graphics cards have that byte there whatever offset `mmap` is given.
 ///
 /// # Errors
 /// An `errno` value.
-fn map(
-    descriptor: c_int,
-    file: &File,
-    (offset, length): (u64, usize),
-    writes: bool,
-) -> Result<(Mapping, *mut u8), c_int> {
-    let end = offset.checked_add(length as u64).filter(|end| *end <= file.len).ok_or(EINVAL)?;
-    let in_page = offset % file.page;
-    let start = offset - in_page;
-    let len = end.checked_next_multiple_of(file.page).ok_or(EINVAL)? - start;
-    let len = usize::try_from(len).map_err(|_| EINVAL)?;
-    let start = libc::off_t::try_from(start).map_err(|_| EINVAL)?;
+fn map(descriptor: c_int, file: &File, end: u64, writes: bool) -> Result<Mapping, c_int> {
+    let len = end.checked_next_multiple_of(file.page).and_then(|len| usize::try_from(len).ok());
+    let len = len.ok_or(EINVAL)?;
     let rights = if writes { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
     // SAFETY: a fresh mapping touches nothing that exists.
     let first =
-        unsafe { libc::mmap(ptr::null_mut(), len, rights, libc::MAP_SHARED, descriptor, start) };
+        unsafe { libc::mmap(ptr::null_mut(), len, rights, libc::MAP_SHARED, descriptor, 0) };
     if first == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(EINVAL));
     }
-    let bytes = first.cast::<u8>().wrapping_add(in_page as usize); // less than a page
-    Ok((Mapping { first, len }, bytes))
+    Ok(Mapping { first, len })
 }
 
 /// Registers memory behind a descriptor, which the program may close afterwards.
@@ -126,7 +116,7 @@ fn map(
 /// that is too short, and for an address whose offset in its page is another. What mapping it fails with.
 fn register(
     pd: &ProtectionDomain,
-    range: (u64, usize),
+    (offset, length): (u64, usize),
     iova: u64,
     descriptor: c_int,
     access: c_uint,
@@ -134,10 +124,10 @@ fn register(
     if descriptor == -1 {
         return Err(EOPNOTSUPP);
     }
-    let (offset, length) = range;
     let file = File::of(descriptor)?;
     let may_be_memory = environment::registers_memfd().unwrap_or(false);
     let is_buffer = file.is_dma_buffer || (file.is_memory && may_be_memory);
+    let end = offset.checked_add(length as u64).filter(|end| *end <= file.len).ok_or(EINVAL)?;
     let offset_differs = !(offset ^ iova).is_multiple_of(memory_region::PAGE_LEN);
     if !is_buffer
         || length == 0
@@ -148,7 +138,8 @@ fn register(
         return Err(EINVAL);
     }
     let writes = access & IBV_ACCESS_LOCAL_WRITE != 0;
-    let (mapping, first) = map(descriptor, &file, range, writes)?;
+    let mapping = map(descriptor, &file, end, writes)?;
+    let first = mapping.first.cast::<u8>().wrapping_add(offset as usize); // less than its length
     let memory = Owned {
         first,
         length,

@@ -1,4 +1,5 @@
 /* Memory that is registered by a descriptor. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -77,6 +78,46 @@ static int mappings(const char *name)
 	return found;
 }
 
+/* Attributes of ibv_reg_mr_ex, which newer headers declare. */
+struct attributes {
+	size_t length;
+	int access;
+	uint64_t comp_mask, iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah, *buf;
+};
+enum { MASK_IOVA = 1, MASK_ADDR = 1 << 1, MASK_FD = 1 << 2, MASK_FD_OFFSET = 1 << 3 };
+
+/* The same by attributes: descriptor, offset and address all have to be there, and nothing else. */
+static void use_attributes(struct endpoint *endpoint, int buffer, unsigned char *bytes)
+{
+	typedef struct ibv_mr *enroll(struct ibv_pd *, struct attributes *);
+	enroll *reg_mr_ex = (enroll *)dlvsym(RTLD_DEFAULT, "ibv_reg_mr_ex", "IBVERBS_1.15");
+	CHECK(reg_mr_ex);
+	const uint64_t all = MASK_FD | MASK_FD_OFFSET | MASK_IOVA;
+	struct attributes attributes = {.length = PAGE,
+					.access = rights,
+					.comp_mask = all,
+					.iova = IOVA,
+					.fd = buffer,
+					.fd_offset = PAGE};
+	const uint64_t wrong[] = {MASK_FD, MASK_FD | MASK_IOVA, MASK_FD | MASK_FD_OFFSET,
+				  MASK_FD_OFFSET | MASK_IOVA, all | MASK_ADDR};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		attributes.comp_mask = wrong[i];
+		CHECK_NULL(reg_mr_ex(endpoint->pd, &attributes), EINVAL);
+	}
+	attributes.comp_mask = all;
+	struct ibv_mr *mr = reg_mr_ex(endpoint->pd, &attributes);
+	CHECK(mr);
+	bytes[PAGE] = 99;
+	CHECK_EQ(move(endpoint, mr, IBV_WR_RDMA_READ, IOVA, 1), IBV_WC_SUCCESS);
+	CHECK_EQ(endpoint->buffer[0], 99);
+	CHECK_EQ(ibv_dereg_mr(mr), 0);
+}
+
 /* What holds for each buffer of PAGES pages. `bytes` is the program's own mapping of it. */
 static void use(struct endpoint *endpoint, int buffer, unsigned char *bytes, const char *name)
 {
@@ -118,6 +159,8 @@ static void use(struct endpoint *endpoint, int buffer, unsigned char *bytes, con
 	CHECK_EQ(errno, EINVAL);
 	CHECK_EQ(ibv_dereg_mr(mr), 0);
 	CHECK_EQ(mappings(name), before);
+
+	use_attributes(endpoint, buffer, bytes);
 
 	/* Several regions of one buffer, of which each has its own mapping; the descriptor may go. */
 	int another = dup(buffer);
@@ -176,24 +219,82 @@ void memory_files(void)
 	close_endpoint(&endpoint);
 }
 
-/* A real DMA buffer, where the machine has /dev/udmabuf. */
-void dma_buffers(void)
+/* Returns a DMA buffer of /dev/udmabuf; -1 where the machine does not have it. */
+static int buffer_of_udmabuf(void)
 {
 	int device = open("/dev/udmabuf", O_RDWR);
 	if (device < 0)
-		return;
-	struct endpoint endpoint;
-	open_endpoint(&endpoint, PAGES * PAGE, 16);
+		return -1;
 	int file = memory_file();
 	CHECK_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
 	struct udmabuf_create create = {.memfd = (uint32_t)file, .size = PAGES * PAGE};
 	int buffer = ioctl(device, UDMABUF_CREATE, &create);
 	CHECK(buffer >= 0);
-	unsigned char *bytes = map(file);
-	use(&endpoint, buffer, bytes, "dmabuf");
-	munmap(bytes, PAGES * PAGE);
-	close(buffer);
 	close(file);
 	close(device);
+	return buffer;
+}
+
+/* Of drm.h and drm_mode.h, which packages of their own have. */
+struct drm_version {
+	int version[3];
+	size_t name_len;
+	char *name;
+	size_t date_len;
+	char *date;
+	size_t desc_len;
+	char *desc;
+};
+struct drm_dumb {
+	uint32_t height, width, bpp, flags, handle, pitch;
+	uint64_t size;
+};
+struct drm_prime {
+	uint32_t handle, flags;
+	int32_t fd;
+};
+#define DRM_VERSION _IOWR('d', 0x00, struct drm_version)
+#define DRM_CREATE_DUMB _IOWR('d', 0xb2, struct drm_dumb)
+#define DRM_HANDLE_TO_FD _IOWR('d', 0x2d, struct drm_prime)
+
+/* Returns a DMA buffer of the graphics card without hardware, vgem; -1 where the machine does not have it. */
+static int buffer_of_vgem(void)
+{
+	char name[16] = "";
+	struct drm_version version = {.name = name, .name_len = sizeof(name) - 1};
+	int device = open("/dev/dri/card0", O_RDWR);
+	if (device < 0)
+		return -1;
+	if (ioctl(device, DRM_VERSION, &version) || strcmp(name, "vgem")) {
+		close(device);
+		return -1;
+	}
+	struct drm_dumb create = {.height = PAGES, .width = PAGE / 4, .bpp = 32};
+	CHECK_EQ(ioctl(device, DRM_CREATE_DUMB, &create), 0);
+	CHECK_EQ(create.size, PAGES * PAGE);
+	struct drm_prime handle = {.handle = create.handle, .flags = O_RDWR};
+	CHECK_EQ(ioctl(device, DRM_HANDLE_TO_FD, &handle), 0);
+	close(device);
+	return handle.fd;
+}
+
+/* Real DMA buffers, where the machine makes some. With HAS_DMA_BUFFERS in the environment it must. */
+void dma_buffers(void)
+{
+	int (*const makers[])(void) = {buffer_of_udmabuf, buffer_of_vgem};
+	struct endpoint endpoint;
+	int made = 0;
+	open_endpoint(&endpoint, PAGES * PAGE, 16);
+	for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
+		int buffer = makers[i]();
+		if (buffer < 0)
+			continue;
+		unsigned char *bytes = map(buffer);
+		use(&endpoint, buffer, bytes, "dmabuf");
+		munmap(bytes, PAGES * PAGE);
+		close(buffer);
+		made++;
+	}
+	CHECK(made > 0 || !getenv("HAS_DMA_BUFFERS"));
 	close_endpoint(&endpoint);
 }

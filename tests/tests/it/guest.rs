@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, GuestError, Image, Status};
 use roce_netns::{Host, Link, VirtualNetwork};
-use roce_tests::verbs_program;
+use roce_tests::verbs_program::{self, VerbsProgram};
+
+/// The folder with what the guest is made of.
+fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("../target".into(), PathBuf::from);
+    PathBuf::from("..").join(target).join("guest")
+}
 
 /// A guest on a tap of a host of its own.
 fn boot() -> (Host, Guest) {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("../target".into(), PathBuf::from);
-    let target = PathBuf::from("..").join(target).join("guest");
-    let image = Image::prepare(&target).expect("`cargo xtask test` gets what is needed");
+    let image = Image::prepare(&folder()).expect("`cargo xtask test` gets what is needed");
     let network = VirtualNetwork::new().expect("tier 2 runs as root or in a user namespace");
     let host = network.host("beside the guest").unwrap();
     network.tap(&host, "tap0", Link { mtu: 4200 }).unwrap();
@@ -128,6 +132,27 @@ fn ranks_on_linux_6_1_reduce_long_vectors_over_all_pairs_of_back_ends() {
     });
     let failures: Vec<_> = failures.collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    guest.power_off().unwrap();
+}
+
+/// The guest's kernel has a graphics card without hardware, whose DMA buffers have no pages of the common kind.
+#[tier2]
+fn a_dma_buffer_is_registered_by_its_descriptor() {
+    let (_host, guest) = boot();
+    let release = guest.run_ok("uname -r").unwrap();
+    let modules = folder().join("root/lib/modules").join(release.trim());
+    for module in ["drm.ko", "drm_shmem_helper.ko", "vgem/vgem.ko"] {
+        let file = modules.join("kernel/drivers/gpu/drm").join(module);
+        guest.push("/tmp/module.ko", &std::fs::read(file).unwrap(), 0o644).unwrap();
+        guest.run_ok("insmod /tmp/module.ko").unwrap();
+    }
+    let program = VerbsProgram::linked("arguments");
+    push_stripped(&guest, program.file(), "/tmp/arguments");
+    push_stripped(&guest, &verbs_program::library(), "/tmp/libibverbs.so.1");
+    guest.run_ok("rdma link delete rxe0").unwrap();
+    guest.run_ok(CABLE).unwrap();
+    let environment = "env LD_LIBRARY_PATH=/tmp HAS_DMA_BUFFERS=1";
+    guest.run_ok(&format!("ip netns exec a {environment} /tmp/arguments dma-buffers")).unwrap();
     guest.power_off().unwrap();
 }
 
