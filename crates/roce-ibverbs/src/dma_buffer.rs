@@ -61,15 +61,16 @@ struct File {
 
 impl File {
     /// # Errors
-    /// `EBADF` where the descriptor is none.
+    /// `EBADF` where the descriptor is none, `EINVAL` where its file system says nothing of itself.
     fn of(descriptor: c_int) -> Result<Self, c_int> {
         let (mut file, mut system) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: both calls fill the whole structure, or fail; the third has no memory.
         let (file, system, seals): (libc::stat, libc::statfs, c_int) = unsafe {
-            if libc::fstat(descriptor, file.as_mut_ptr()) != 0
-                || libc::fstatfs(descriptor, system.as_mut_ptr()) != 0
-            {
+            if libc::fstat(descriptor, file.as_mut_ptr()) != 0 {
                 return Err(EBADF);
+            }
+            if libc::fstatfs(descriptor, system.as_mut_ptr()) != 0 {
+                return Err(EINVAL);
             }
             let seals = libc::fcntl(descriptor, libc::F_GET_SEALS);
             (file.assume_init(), system.assume_init(), seals)
