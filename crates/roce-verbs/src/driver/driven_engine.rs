@@ -147,6 +147,11 @@ impl EngineGuard<'_> {
         self.engine.consumer_mut()
     }
 
+    /// Counts a call that changes nothing: see [`Engine::count_call`](roce_engine::Engine::count_call).
+    pub(crate) fn count_call(&mut self, counter: &'static str) {
+        self.engine.count_call(counter);
+    }
+
     /// Returns when the engine needs its next round, whether frames arrive or not.
     pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let left = self.engine.is_unfinished().then(|| now + BACKLOG_RETRY);

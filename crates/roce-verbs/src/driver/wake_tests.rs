@@ -358,6 +358,7 @@ fn every_entry_to_the_engine_that_may_make_it_send_wakes_the_driver_thread_and_n
     let (pd, cq) = (pd.unwrap(), cq.unwrap());
     // The second queue opens the second shard.
     drop(sleeping.0.create_cq(8, None).unwrap());
+    sleeping.assert_lets_sleep(|| cq.advise_moderation().unwrap());
     check_tables(&sleeping, &pd);
     check_management(&sleeping);
     check_queue_pairs(&sleeping, &pd, &cq);
