@@ -72,6 +72,7 @@ static void make_pair(int place, enum ibv_qp_type type, int is_plain)
 		pair->send_pieces = attributes.cap.max_send_sge;
 		pair->receive_pieces = attributes.cap.max_recv_sge;
 		pair->asked_pieces = (uint32_t)send_sge.value;
+		pair->asked_inline = (uint32_t)inline_data.value;
 		out("state=%u type=%u context=%d srq=%d number=%s", pair->qp->state, pair->qp->qp_type,
 		    pair->qp->qp_context == pair, pair->qp->srq == attributes.srq, named('Q', pair->qp->qp_num));
 		out("send_wr=%s receive_wr=%s send_sge=%s receive_sge=%s inline=%s",

@@ -82,7 +82,8 @@ struct pair {
 	int hears_long;       /* a message of several packets has been posted to it */
 	int is_failed;        /* a send has completed in error since it was brought up */
 	uint32_t session;     /* the same for two that were brought up for one another */
-	uint32_t serial, max_send, max_receive, inline_max, send_pieces, receive_pieces, asked_pieces;
+	uint32_t serial, max_send, max_receive, inline_max, send_pieces, receive_pieces, asked_pieces,
+		asked_inline;
 	enum ibv_qp_state state;
 	uint64_t receives[64]; /* addresses by serial number */
 };

@@ -225,6 +225,8 @@ static void fill_send(struct posting *posting, int index)
 	wr->imm_data = htobe32(0x1234);
 	if (pieces > pair->asked_pieces)
 		arg("pieces>asked");
+	if (flags & IBV_SEND_INLINE && (uint64_t)first.length * pieces > pair->asked_inline)
+		arg("inline>asked");
 	if (pair->type == IBV_QPT_UC && pair->peer >= 0) {
 		struct pair *peer = &t.pairs[pair->peer];
 		if (index > 0 && peer->hears_long)
