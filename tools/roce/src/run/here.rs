@@ -145,6 +145,7 @@ impl<'a> Job<'a> {
         })?;
         environment::shards().map_err(CliError::new)?;
         environment::connection_timing().map_err(CliError::new)?;
+        environment::registers_memfd().map_err(CliError::new)?;
         Ok(Self { options, rank, folder, began, line, program, libraries, devices, backend })
     }
 
