@@ -141,7 +141,8 @@ pub enum WireError {
         /// Length according to the IP header.
         ip: usize,
     },
-    /// The UDP checksum is neither zero nor right.
+    /// The UDP checksum is neither zero nor right. In a capture made at the sender it may be partial:
+    /// see [`ParseOptions::udp_checksum_offloaded`](crate::ParseOptions::udp_checksum_offloaded).
     #[error("UDP checksum {carried:#06x} is wrong")]
     UdpChecksum {
         /// Value in the header.

@@ -70,7 +70,8 @@ pub enum Ecn {
 }
 
 impl<'a> Frame<'a> {
-    /// Parses the outer headers of a frame that crossed a wire.
+    /// Parses the outer headers of a frame that crossed a wire. A capture made at the sender has
+    /// frames that did not: read those by [`parse_with`](Self::parse_with).
     ///
     /// Time O(1), or O(length) with a UDP checksum; no allocation.
     ///

@@ -173,6 +173,12 @@ impl Sealer {
 
     /// Seals the frame's only packet, as [`begin`](Self::begin) and [`Sealing::seal`].
     ///
+    /// A UDP socket can send `segment` as its payload. The kernel writes the headers, which must be
+    /// those that the ICRC covers: `source_port` is the socket's, and `identification` is the IPv4
+    /// header's. Linux makes that 0 if the socket is not connected and its `IP_MTU_DISCOVER` is
+    /// `IP_PMTUDISC_DO` or `IP_PMTUDISC_PROBE`. With any other setting, the default included, it is
+    /// not known beforehand, and the peer drops the packet silently. IPv6 has none.
+    ///
     /// # Errors
     /// [`SealError::SegmentTooShort`] for less than a BTH and an ICRC.
     pub fn seal_single(
