@@ -1,4 +1,7 @@
 //! Two endpoints exchange a SEND over UDP sockets of the loopback, on ports that the system chooses.
+//!
+//! Both count the IPv4 identification as 0, whatever the kernel sends. Another stack would drop these packets:
+//! README.md says what a socket needs to talk to one.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

@@ -64,6 +64,9 @@ use crate::{
 /// that have arrived are handled before [`handle_timeout`](Self::handle_timeout) is called, or a
 /// response that is there already might be missed.
 ///
+/// A receive may complete before its ACK leaves: a driver that ends at a completion drains
+/// [`poll_transmit`](Self::poll_transmit) first, or the peer's request fails.
+///
 /// # Progress
 ///
 /// Every request of a queue pair in RTS ends, also if it can never be sent: because the driver's

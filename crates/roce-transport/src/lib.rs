@@ -8,6 +8,9 @@
 //! our requests, the *responder* executes the peer's, the *completer* handles the responses and
 //! retires our requests. Services without acknowledgements (UC, UD) have no completer: `unreliable`.
 //!
+//! The documentation of [`Endpoint`] says how to drive it; `examples/udp.rs` does it over UDP sockets, and
+//! `examples/virtual_time.rs` over queues. [`QpAttributes`] has the transitions of a connection.
+//!
 //! Without the feature `std`, which is on by default, the crate needs an allocator, but no operating system.
 
 #![forbid(unsafe_code)]

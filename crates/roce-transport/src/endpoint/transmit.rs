@@ -141,7 +141,9 @@ impl<O: Observer> Endpoint<O> {
     /// Writes the next train that may leave now into `buf`, if there is one.
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
-    /// copied once, from the registered region to where it leaves. Queue pairs take turns,
+    /// copied once, from the registered region to where it leaves. It has to hold the path MTU and 64
+    /// bytes more: a packet that does not fit is not sent, and
+    /// [`send_err`](crate::Counters::send_err) counts it. Queue pairs take turns,
     /// one train each; those whose peer window admits no frame
     /// ([`PeerWindowConfig`](crate::PeerWindowConfig)) wait until the peer responds.
     pub fn poll_transmit(
