@@ -16,3 +16,8 @@ pub mod stranger;
 pub mod switched_network;
 pub mod verbs_program;
 pub mod writer;
+
+/// The example of the repository's README.md. No published crate can have it: its package lacks the file.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

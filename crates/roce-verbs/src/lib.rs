@@ -160,8 +160,3 @@ pub use roce_transport::{
 pub use roce_wire::{
     Feth, FlushExtent, GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer,
 };
-
-/// The example of README.md.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
