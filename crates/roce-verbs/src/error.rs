@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// One address is IPv4, the other IPv6.
     #[error(
-        "GID index {index} is {own}, the peer's GID is {peer}: both must be IPv4 or both IPv6; choose another GID index"
+        "GID index {index} is {own}, the peer's GID is {peer}: both must be IPv4 or both IPv6; choose another GID index (`roce devices -v` lists them)"
     )]
     FamiliesDiffer {
         /// Row of the own table.
