@@ -11,10 +11,10 @@ use roce_abi::{IBV_ACCESS_ZERO_BASED, ibv_alloc_dm_attr, ibv_context, ibv_dm, ib
 
 use crate::cancellation::Uncancellable;
 use crate::context::{ContextInner, ContextPtr};
+use crate::errno;
 use crate::memory_region::{self, Owned};
 use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
-use crate::errno;
 
 /// Most bytes of one allocation: what programs ask for less of.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
