@@ -1,4 +1,7 @@
 //! What a program has written to the device.
+//!
+//! Reading is apart from doing, so that the bytes of any program are fuzzed without a device: [`Command`] is the table
+//! of both, and the compiler sees that each of its commands is carried out.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! What commands do.
+//! What commands do. `roce_abi::rdma_cm::Command` says which there are, and reads them.
 
 use std::ffi::c_int;
 use std::net::IpAddr;
