@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use roce_faults::{
-    FaultAction, FaultDirection, FaultRule, PacketFacts, RuleCounter, SeenPacket, Sender,
+    FaultAction, FaultDirection, FaultRule, PacketFacts, RuleCounter, SeenPacket, Sender, Window,
 };
 
 use crate::SplitMix64;
@@ -78,9 +78,13 @@ impl Impairment {
     }
 
     /// Gives the frames that rules name their fates; the first rule that names a frame counts. `None` if
-    /// a rule holds a packet or damages any bit, which a link does not do.
+    /// a rule holds a packet or damages any bit, which a link does not do, or names a rail or a time, which it does not
+    /// know.
     pub fn ruled(rules: impl IntoIterator<Item = FaultRule>) -> Option<Self> {
         let fate = |rule: FaultRule| {
+            if rule.packets.rail.is_some() || rule.packets.window != Window::default() {
+                return None;
+            }
             let fate = match rule.action {
                 FaultAction::Drop => Fate::Drop,
                 FaultAction::Duplicate(lag) => Fate::Duplicate(lag),

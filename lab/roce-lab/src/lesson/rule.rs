@@ -14,6 +14,7 @@ use super::Span;
 /// use roce_lab::Rule;
 /// assert!("drop packet 3".parse::<Rule>().is_ok());
 /// assert!("hold packet 3 behind 2 packets".parse::<Rule>().is_err());
+/// assert!("drop every packet from 2s to 4s".parse::<Rule>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
@@ -28,7 +29,10 @@ impl std::str::FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, String> {
         let rule = FaultRule::parse(text).map_err(|error| format!("in {text:?}: {error}"))?;
         let refused = || {
-            format!("{text:?}: a simulated link holds no packet and damages a bit by its number")
+            format!(
+                "{text:?}: a simulated link holds no packet, damages a bit by its number, and knows neither \
+                 rails nor times"
+            )
         };
         Impairment::ruled([rule]).map(|_| Self(rule)).ok_or_else(refused)
     }
