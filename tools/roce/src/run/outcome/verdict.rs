@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -69,11 +69,22 @@ enum Key {
 
 impl Seen {
     fn read(options: &Options, ranks: u32, began: Duration, folder: &Path) -> Result<Self> {
-        let mut bytes = Vec::new();
-        File::open(path(folder))?.take(MAX_ACTIVITY).read_to_end(&mut bytes)?;
+        let file = File::open(path(folder))?;
+        if file.metadata()?.len() > MAX_ACTIVITY {
+            let most = MAX_ACTIVITY >> 20;
+            let why =
+                format!("the run was too long to be judged: more than {most} MiB of activity");
+            return Err(CliError::new(why));
+        }
         let mut activity: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for line in String::from_utf8_lossy(&bytes).lines() {
-            let Some(Activity { rank, kind, time }) = Activity::parse(line) else { continue };
+        // A program may write what it likes, also a line without an end.
+        for line in BufReader::new(file.take(MAX_ACTIVITY)).split(b'\n') {
+            let line = line?;
+            let Some(Activity { rank, kind, time }) =
+                str::from_utf8(&line).ok().and_then(Activity::parse)
+            else {
+                continue;
+            };
             let key = match kind {
                 ActivityKind::Completed => Key::Completed,
                 ActivityKind::Sent(rail) => Key::Sent(rail),
@@ -190,8 +201,9 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// Most bytes of activity that are read: some days of two ranks.
-const MAX_ACTIVITY: u64 = 1 << 30;
+/// Most bytes of activity that are read: some four hours of two ranks with two rails that never rest. A time of it takes
+/// as much memory as its line.
+const MAX_ACTIVITY: u64 = 256 << 20;
 
 #[cfg(test)]
 mod tests {
