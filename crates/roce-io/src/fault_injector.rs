@@ -12,11 +12,11 @@ use std::{fmt, io, path::PathBuf, time::Duration, time::Instant};
 
 use roce_faults::{DeviceRule, FaultRule, FaultSentence, LinkRule, VerbRule};
 
-pub use self::activity::{ACTIVITY_INTERVAL, Activity, ActivityKind, ActivityLog};
+pub use self::activity::{Activity, ActivityKind, ActivityLog};
 pub use self::clock::monotonic;
 use self::direction::FaultedDirection;
 pub use self::log::FaultLog;
-pub use self::report::FaultEvent;
+pub use self::report::{FaultEvent, FaultEventOf};
 pub use self::script::FaultScript;
 pub use self::text::FaultTextError;
 use crate::{

@@ -67,7 +67,7 @@ pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError, XdpError};
 pub use fault_injector::{
-    ACTIVITY_INTERVAL, Activity, ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultInjector,
+    Activity, ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultEventOf, FaultInjector,
     FaultLog, FaultRates, FaultScript, FaultTextError, monotonic,
 };
 pub use filter::{Filter, LO_SOURCE, QpnBlocks};

@@ -1,4 +1,5 @@
-//! Enums whose values have a code in messages and a name.
+//! Enums whose values have a code in messages and a name: as `value_table` in roce-transport, on which this crate does
+//! not depend.
 
 /// Defines such an enum, its list of all values, and its text. Codes count from 0.
 macro_rules! named_values {

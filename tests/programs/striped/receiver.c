@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "check.h"
-#include "endpoint.h"
 
 struct receiver {
 	/* A bit for each message that has come. */
@@ -15,9 +14,7 @@ struct receiver {
 
 static void post(struct rail *rail, int slot)
 {
-	struct ibv_sge sge = {(uintptr_t)rail->buffer + slot * MESSAGE, MESSAGE, rail->mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
-	CHECK_EQ(ibv_post_recv(rail->qp, &wr, &bad), 0);
+	CHECK_EQ(post_recv(rail->qp, &rail->end, slot * MESSAGE, MESSAGE, slot), 0);
 }
 
 static void note(struct receiver *receiver, uint64_t number)
@@ -39,14 +36,14 @@ static void note(struct receiver *receiver, uint64_t number)
 static void poll_rail(struct receiver *receiver, struct rail *rail)
 {
 	struct ibv_wc wc[RECEIVES];
-	int count = ibv_poll_cq(rail->cq, RECEIVES, wc);
+	int count = ibv_poll_cq(rail->end.cq, RECEIVES, wc);
 	CHECK(count >= 0);
 	for (int i = 0; i < count; i++) {
 		/* The sender renews the queue pair. */
 		if (wc[i].status != IBV_WC_SUCCESS)
 			continue;
 		CHECK_EQ(wc[i].byte_len, MESSAGE);
-		const unsigned char *message = rail->buffer + wc[i].wr_id * MESSAGE;
+		const unsigned char *message = rail->end.buffer + wc[i].wr_id * MESSAGE;
 		uint64_t number;
 		memcpy(&number, message, sizeof number);
 		CHECK(is_filled(message + sizeof number, MESSAGE - sizeof number, (unsigned)number));

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "check.h"
-#include "endpoint.h"
 
 /* The messages of a rail. */
 struct lane {
@@ -28,13 +27,10 @@ struct sender {
 static void post(struct lane *lane, int slot, uint64_t number)
 {
 	struct rail *rail = lane->rail;
-	unsigned char *message = rail->buffer + slot * MESSAGE;
+	unsigned char *message = rail->end.buffer + slot * MESSAGE;
 	memcpy(message, &number, sizeof number);
 	fill(message + sizeof number, MESSAGE - sizeof number, (unsigned)number);
-	struct ibv_sge sge = {(uintptr_t)message, MESSAGE, rail->mr->lkey};
-	struct ibv_send_wr wr = {
-		.wr_id = slot, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
-	CHECK_EQ(ibv_post_send(rail->qp, &wr, &bad), 0);
+	CHECK_EQ(post_send(rail->qp, &rail->end, slot * MESSAGE, MESSAGE, slot), 0);
 	lane->slots[slot] = number;
 }
 
@@ -54,7 +50,7 @@ static void fail(struct sender *sender, struct lane *lane)
 static void poll_lane(struct sender *sender, struct lane *lane)
 {
 	struct ibv_wc wc[WINDOW];
-	int count = ibv_poll_cq(lane->rail->cq, WINDOW, wc);
+	int count = ibv_poll_cq(lane->rail->end.cq, WINDOW, wc);
 	CHECK(count >= 0);
 	for (int i = 0; i < count; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS) {

@@ -3,9 +3,10 @@
 #ifndef STRIPED_H
 #define STRIPED_H
 
-#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "endpoint.h"
 
 enum {
 	MAX_RAILS = 8,
@@ -22,13 +23,7 @@ enum {
 /* A device with one queue pair. */
 struct rail {
 	int number;
-	struct ibv_context *context;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	unsigned char *buffer;
-	union ibv_gid gid;
-	int gid_index;
+	struct endpoint end;
 	/* Null while the rail is given up. */
 	struct ibv_qp *qp;
 };

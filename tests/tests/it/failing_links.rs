@@ -55,7 +55,7 @@ fn a_link_of_one_rank_goes_down_at_a_packet_and_the_other_rank_keeps_its_carrier
     let (told, said) = striped(&[rule], &[], 1500);
     assert!(told.contains("rails failed 1 times and came back 1 times"), "{told}{said}");
     // What rank 1 sends passes its own link, and is lost at that of rank 0.
-    assert!(said.contains("meets RC SEND Only with PSN 49, sent by queue pair 1"), "{said}");
+    assert!(said.contains("meets RC SEND Only with PSN 340, sent by queue pair 1"), "{said}");
     let sees =
         |rank: &str| said.lines().any(|line| line.contains(rank) && line.contains("sees the"));
     assert!(sees(" rank 0, ") && !sees(" rank 1, "), "{said}");
@@ -67,7 +67,7 @@ fn the_same_sentence_loses_the_same_packet_first() {
     for _ in 0..2 {
         let (_, said) = striped(&[rule], &[], 800);
         let first = said.lines().find(|line| line.contains("process")).expect("a lost packet");
-        assert!(first.ends_with("RC SEND Only with PSN 49, sent by queue pair 2"), "{said}");
+        assert!(first.ends_with("RC SEND Only with PSN 340, sent by queue pair 2"), "{said}");
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, Result};
 use crate::parse_number;
+use crate::sentence::{self, Sentence};
 
 pub(crate) use report::{Report, read_log};
 
@@ -51,8 +52,8 @@ pub(crate) struct Faults {
     /// A fault of certain packets or calls, such as 'drop request 3 of queue pair 2', 'fail post-send 3
     /// with ENOMEM' or 'fail completion 5 with retry-exceeded'; repeat it for several. The command fails
     /// if one of them never happens (docs/run.md)
-    #[arg(long, value_name = "SENTENCE", value_parser = parse_sentence)]
-    #[serde(with = "sentences")]
+    #[arg(long, value_name = "SENTENCE", value_parser = FaultSentence::read)]
+    #[serde(with = "sentence")]
     pub(crate) fault: Vec<FaultSentence>,
     /// A TOML file with such sentences: faults = ["drop request 3", …]
     #[arg(long, value_name = "FILE", value_parser = ScriptFile::read)]
@@ -61,7 +62,7 @@ pub(crate) struct Faults {
 
 /// The sentences of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ScriptFile(#[serde(with = "sentences")] Vec<FaultSentence>);
+pub(crate) struct ScriptFile(#[serde(with = "sentence")] Vec<FaultSentence>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,36 +81,11 @@ impl ScriptFile {
         if data.faults.is_empty() {
             return Err("it has no sentence: write faults = [\"drop request 3\", …]".to_owned());
         }
-        let rule =
-            |text: &String| parse_sentence(text).map_err(|error| format!("in {text:?}: {error}"));
+        let rule = |text: &String| {
+            FaultSentence::read(text).map_err(|error| format!("in {text:?}: {error}"))
+        };
         Ok(Self(data.faults.iter().map(rule).collect::<Result<_, _>>()?))
     }
-}
-
-/// Sentences in a file, as the text that the command line takes for them.
-mod sentences {
-    use roce_verbs::FaultSentence;
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        sentences: &[FaultSentence],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_seq(sentences.iter().map(ToString::to_string))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<FaultSentence>, D::Error> {
-        let texts = Vec::<String>::deserialize(from)?;
-        let parse = |text: &String| super::parse_sentence(text).map_err(D::Error::custom);
-        texts.iter().map(parse).collect()
-    }
-}
-
-fn parse_sentence(text: &str) -> Result<FaultSentence, String> {
-    FaultSentence::parse(text).map_err(|error| error.to_string())
 }
 
 /// Parses a time as the sentences have it.

@@ -29,6 +29,7 @@ mod rails;
 mod ranks;
 mod run;
 mod send;
+mod sentence;
 mod simulate;
 mod status;
 mod switch;

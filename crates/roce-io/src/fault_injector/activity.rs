@@ -1,13 +1,13 @@
 //! When the processes of a run completed requests and sent packets, as lines of a file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::clock;
+use super::log::open_to_append;
 use crate::process::Own;
 
 /// Something that a rank did.
@@ -22,7 +22,7 @@ pub struct Activity {
 }
 
 /// What a rank does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ActivityKind {
     /// A request or a receive completed with success.
     Completed,
@@ -70,7 +70,7 @@ impl Activity {
 }
 
 /// Time in which a process writes one line of each kind.
-pub const ACTIVITY_INTERVAL: Duration = Duration::from_millis(10);
+const ACTIVITY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Most kinds that are told from one another: rails have few numbers.
 const MAX_KINDS: usize = 64;
@@ -89,14 +89,12 @@ impl ActivityLog {
     /// Opens a file that exists. Times count from `began`: see
     /// [`FaultConfig::began`](super::FaultConfig::began).
     pub fn open(path: &Path, rank: Option<u32>, began: Option<Duration>) -> Option<Self> {
-        let mut options = OpenOptions::new();
-        options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = Own::make(|| options.open(path)).ok()?;
+        let file = open_to_append(path)?;
         let (began, rank) = (clock::since(began), rank.unwrap_or(0));
         Some(Self { file, began, rank, last: Vec::new() })
     }
 
-    /// Notes what happens now: the first of a kind in each [`ACTIVITY_INTERVAL`].
+    /// Notes what happens now: the first of a kind in 10 milliseconds.
     pub fn note(&mut self, kind: ActivityKind, now: Instant) {
         let is_full = self.last.len() >= MAX_KINDS;
         match self.last.iter_mut().find(|(known, _)| *known == kind) {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::FaultEvent;
+use super::{FaultEvent, FaultEventOf};
 use crate::process::Own;
 
 /// Most events of one rule that are kept and written one by one; later ones are where their number is a
@@ -32,13 +32,7 @@ pub struct FaultLog {
 impl FaultLog {
     /// Begins a log that appends to a file, if that exists.
     pub fn open(path: Option<&Path>, rank: Option<u32>) -> Self {
-        let file = path.and_then(|path| {
-            let mut options = OpenOptions::new();
-            // The command that waits for the report has made the file.
-            options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            Own::make(|| options.open(path)).ok()
-        });
-        Self { rank, events: Vec::new(), file }
+        Self { rank, events: Vec::new(), file: path.and_then(open_to_append) }
     }
 
     /// Notes event `number` of a rule: the first sixteen, and later ones whose number is a power of two.
@@ -49,39 +43,60 @@ impl FaultLog {
         subject: impl FnOnce() -> String,
         obstacle: Option<String>,
     ) {
-        if number <= MAX_EVENTS || number.is_power_of_two() {
-            self.write(rule, number, subject(), obstacle);
+        if is_noted(number) {
+            self.write(rule, number, FaultEventOf::Rule, subject(), obstacle);
         }
     }
 
-    /// Notes what was seen of a rule, as often as [`note`](Self::note) does; its event has number 0.
-    pub fn observe(&mut self, rule: usize, number: u64, subject: impl FnOnce() -> String) {
-        if number <= MAX_EVENTS || number.is_power_of_two() {
-            self.write(rule, 0, subject(), None);
+    /// Notes what follows from a rule, as often as [`note`](Self::note) does, but each change of a link.
+    pub fn note_of(
+        &mut self,
+        kind: FaultEventOf,
+        rule: usize,
+        number: u64,
+        subject: impl FnOnce() -> String,
+    ) {
+        if matches!(kind, FaultEventOf::LinkDown | FaultEventOf::LinkUp) || is_noted(number) {
+            self.write(rule, number, kind, subject(), None);
         }
     }
 
-    fn write(&mut self, rule: usize, number: u64, subject: String, obstacle: Option<String>) {
+    fn write(
+        &mut self,
+        rule: usize,
+        number: u64,
+        kind: FaultEventOf,
+        subject: String,
+        obstacle: Option<String>,
+    ) {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let event = FaultEvent {
-            rule,
-            number,
-            time,
-            process: std::process::id(),
-            rank: self.rank,
-            subject,
-            obstacle,
-        };
+        let process = std::process::id();
+        let rank = self.rank;
+        let event = FaultEvent { rule, number, time, process, rank, kind, subject, obstacle };
         if let Some(file) = &mut self.file {
             // One call, so that lines of several processes stay whole. Without the report the faults
             // happen all the same.
             let _written = file.write_all(format!("{event}\n").as_bytes());
         }
-        self.events.push(event);
+        if is_noted(number) {
+            self.events.push(event);
+        }
     }
 
     /// Returns the events that were noted.
     pub fn events(&self) -> &[FaultEvent] {
         &self.events
     }
+}
+
+/// Returns true if event `number` is one of those that are kept.
+fn is_noted(number: u64) -> bool {
+    number <= MAX_EVENTS || number.is_power_of_two()
+}
+
+/// Opens a file of a run to append lines. The command that reads it has made it.
+pub(super) fn open_to_append(path: &Path) -> Option<Own<File>> {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    Own::make(|| options.open(path)).ok()
 }

@@ -12,7 +12,7 @@ use roce_faults::{
     SeenPacket, Sender,
 };
 
-use super::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultLog, clock};
+use super::{ActivityKind, ActivityLog, FaultConfig, FaultEvent, FaultEventOf, FaultLog, clock};
 use crate::device::Direction;
 
 /// Most queue pairs of one direction that are told from one another; further ones have no number.
@@ -70,7 +70,7 @@ impl FaultScript {
             if of == rail && (whose.is_none() || whose == *rank) {
                 link.seen += 1;
                 let state = if is_up { "back" } else { "lost" };
-                log.observe(place, link.seen, || {
+                log.note_of(FaultEventOf::Carrier, place, link.seen, || {
                     format!("sees the carrier of rail {rail} {state}")
                 });
             }
@@ -125,6 +125,8 @@ struct Link {
     happened: u64,
     /// Changes of the carrier that this end has seen.
     seen: u64,
+    /// Outages that began at a packet of another link.
+    begun: u64,
 }
 
 /// What becomes of a packet at a link.
@@ -141,7 +143,7 @@ impl Link {
             Outage::At { packets, .. } => Some(RuleCounter::new(packets)),
             Outage::During(_) | Outage::Flap { .. } => None,
         };
-        Self { rule, counter, met: None, happened: 0, seen: 0 }
+        Self { rule, counter, met: None, happened: 0, seen: 0, begun: 0 }
     }
 
     /// Returns what becomes of a packet of this end, whose rank is `rank`.
@@ -223,14 +225,15 @@ impl State {
         };
         let mut rules = Vec::new();
         let [_, rank] = self.ranks;
-        // What is lost here meets nothing else.
+        // What is lost here is lost first: other rules count it, and do nothing to it.
         for (place, link) in (self.first_link..).zip(&mut self.links) {
             match link.fate(&seen, rank) {
                 Fate::Passes => {}
                 Fate::Lost => rules.push(place),
                 Fate::Met => {
-                    link.seen += 1;
-                    self.log.observe(place, link.seen, || FaultEvent::met(&describe(&seen)));
+                    link.begun += 1;
+                    let subject = || format!("meets {}", describe(&seen));
+                    self.log.note_of(FaultEventOf::Outage, place, link.begun, subject);
                 }
             }
         }

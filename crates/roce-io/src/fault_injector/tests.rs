@@ -562,3 +562,20 @@ fn a_packet_that_a_link_loses_is_told_by_the_number_of_its_rule() {
     assert_eq!(events, [(1, 1), (1, 2), (1, 3)]);
     assert!(device.counters().contains(&("fault_sent_dropped", 3)));
 }
+
+#[test]
+fn a_log_has_each_change_of_a_link_and_keeps_few() {
+    let path = std::env::temp_dir().join(format!("roce-links-{}", std::process::id()));
+    std::fs::File::create_new(&path).unwrap();
+    let mut log = FaultLog::open(Some(&path), None);
+    for number in 1..=40 {
+        log.note_of(FaultEventOf::LinkDown, 0, number, || "rail 1 is down".to_owned());
+        log.note_of(FaultEventOf::Carrier, 0, number, || "sees it".to_owned());
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let events: Vec<_> = text.lines().map(|line| FaultEvent::parse(line).unwrap()).collect();
+    let count = |kind| events.iter().filter(|event| event.kind == kind).count();
+    assert_eq!((count(FaultEventOf::LinkDown), count(FaultEventOf::Carrier)), (40, 17));
+    assert_eq!(log.events().len(), 2 * 17);
+}

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use roce_io::FaultEventOf;
 use roce_verbs::{FaultEvent, FaultSentence};
 
 use super::times;
@@ -50,9 +51,7 @@ impl Report {
     pub(crate) fn finish(&self, judged: impl Fn(&FaultSentence) -> bool) -> Result {
         eprint!("{self}");
         let never = |(rule, of): &&(FaultSentence, Vec<FaultEvent>)| match rule {
-            FaultSentence::Links(_) => {
-                !of.iter().any(|event| event.is_of_link() && event.number > 0)
-            }
+            FaultSentence::Links(_) => outages(of) == 0,
             _ => of.iter().all(is_hindered),
         };
         let missed: Vec<_> =
@@ -82,6 +81,12 @@ fn is_hindered(event: &FaultEvent) -> bool {
     event.obstacle.is_some()
 }
 
+/// Returns how often a link went down.
+fn outages(events: &[FaultEvent]) -> u64 {
+    let down = events.iter().filter(|event| event.kind == FaultEventOf::LinkDown);
+    down.map(|event| event.number).max().unwrap_or(0)
+}
+
 fn is_of_links(rule: &FaultSentence) -> bool {
     matches!(rule, FaultSentence::Links(_))
 }
@@ -107,12 +112,9 @@ impl Display for Report {
         for (place, (rule, events)) in self.rules.iter().enumerate() {
             write!(f, "roce: fault {}, {rule}: ", place + 1)?;
             let (of_link, others): (Vec<_>, Vec<_>) =
-                events.iter().partition(|event| event.is_of_link());
+                events.iter().partition(|event| event.kind != FaultEventOf::Rule);
             let happened = match is_of_links(rule) {
-                true => {
-                    let outages = of_link.iter().map(|event| event.number).filter(|it| *it > 0);
-                    outages.max().map(|count| (count, ""))
-                }
+                true => Some((outages(events), "")).filter(|(count, _)| *count > 0),
                 false => counted(&others, false),
             };
             match happened {
@@ -181,7 +183,8 @@ mod tests {
     fn event(rule: usize, number: u64, rank: Option<u32>) -> FaultEvent {
         let time = Duration::from_nanos(86_400_000_000_000 + 3_661_000_002_000);
         let subject = "RC SEND Only with PSN 3, sent by queue pair 2".to_owned();
-        FaultEvent { rule, number, time, process: 7, rank, subject, obstacle: None }
+        let kind = FaultEventOf::Rule;
+        FaultEvent { rule, number, time, process: 7, rank, kind, subject, obstacle: None }
     }
 
     #[test]
@@ -203,6 +206,30 @@ mod tests {
         assert_eq!(lines[12..], ["roce: fault 3, drop nak 1: never happened"]);
         assert!(report.finish(|_| true).is_err());
         assert!(report.finish(|rule| *rule != script[2]).is_ok());
+    }
+
+    #[test]
+    fn a_link_is_told_by_its_outages_and_the_packets_that_its_ends_lost() {
+        let script = ["rail 1 flap every 2s for 50ms", "rail 0 down from 9s"];
+        let script = script.map(|rule| FaultSentence::parse(rule).unwrap());
+        let of_link = |kind, number, subject: &str| FaultEvent {
+            kind,
+            subject: subject.to_owned(),
+            ..event(0, number, None)
+        };
+        let events = vec![
+            of_link(FaultEventOf::LinkDown, 1, "rail 1 is down"),
+            event(0, 1, Some(2)),
+            of_link(FaultEventOf::Carrier, 1, "sees the carrier of rail 1 lost"),
+            of_link(FaultEventOf::LinkUp, 1, "rail 1 is up"),
+            of_link(FaultEventOf::LinkDown, 2, "rail 1 is down"),
+        ];
+        let report = Report::new(&script, events);
+        let shown = report.to_string();
+        let told = "roce: fault 1, rail 1 flap every 2s for 50ms: happened twice, its ends lost 1 packet\n";
+        assert!(shown.starts_with(told), "{shown}");
+        assert!(shown.ends_with("roce: fault 2, rail 0 down from 9s: never happened\n"), "{shown}");
+        assert!(report.finish(|_| true).is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use roce_faults::LinkRule;
-use roce_io::{FaultLog, monotonic};
+use roce_io::{FaultEventOf, FaultLog, monotonic};
 use roce_netns::{Host, port_name};
 use roce_verbs::{FaultEvent, FaultSentence};
 
@@ -104,9 +104,12 @@ impl LinkFaults {
             rule.is_down = is_down;
             rule.outages += u64::from(is_down);
             let name = name_of(&rule.rule);
-            let state = if is_down { "is down" } else { "is up" };
+            let (kind, state) = match is_down {
+                true => (FaultEventOf::LinkDown, "down"),
+                false => (FaultEventOf::LinkUp, "up"),
+            };
             // Before the ports change: what packets then meet stands behind it.
-            self.log.note(rule.place, rule.outages, || format!("{name} {state}"), None);
+            self.log.note_of(kind, rule.place, rule.outages, || format!("{name} is {state}"));
         }
         for (rail, host) in (0..).zip(&self.rails) {
             for rank in 0..self.ranks {
@@ -141,7 +144,8 @@ impl LinkFaults {
                 continue;
             };
             // What a link that is down has lost begins nothing new.
-            if !rule.is_down && event.is_met() {
+            let is_met = matches!(event.kind, FaultEventOf::Rule | FaultEventOf::Outage);
+            if !rule.is_down && is_met {
                 rule.met = Some(monotonic().saturating_sub(self.began));
             }
         }

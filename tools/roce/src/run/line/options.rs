@@ -10,7 +10,6 @@ use roce_verbs::{DeviceNames, environment};
 use serde::{Deserialize, Serialize};
 
 use super::prefix::Prefix;
-use super::requirement;
 use super::timeout::Timeout;
 use crate::as_text;
 use crate::backend::BackendOption;
@@ -18,6 +17,7 @@ use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::faults::Faults;
 use crate::rails::MAX_RAILS;
+use crate::sentence::{self, Sentence};
 use crate::switch::SwitchOptions;
 use crate::traffic;
 
@@ -91,8 +91,8 @@ pub(crate) struct Options {
     pub(in crate::run) faults: Faults,
     /// What the run has to show, such as 'completions resume within 1s after each fault'; repeat it for several. The
     /// exit code is 123 if it does not (docs/failover.md)
-    #[arg(long, value_name = "SENTENCE", value_parser = requirement::parse, requires = "local")]
-    #[serde(with = "requirement::sentences")]
+    #[arg(long, value_name = "SENTENCE", value_parser = Requirement::read, requires = "local")]
+    #[serde(with = "sentence")]
     pub(in crate::run) require: Vec<Requirement>,
     /// Wait for what the program has started, too, such as a daemon; the exit code is the program's
     #[arg(long)]

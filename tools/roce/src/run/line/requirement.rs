@@ -4,11 +4,6 @@ use roce_faults::Requirement;
 
 use crate::error::{CliError, Result};
 
-/// Parses a requirement of the command line.
-pub(in crate::run) fn parse(text: &str) -> Result<Requirement, String> {
-    Requirement::parse(text).map_err(|error| error.to_string())
-}
-
 /// Refuses requirements that name a rail or a rank that the run has not.
 pub(in crate::run) fn check(all: &[Requirement], ranks: u32, rails: u32) -> Result {
     for requirement in all {
@@ -25,22 +20,4 @@ pub(in crate::run) fn check(all: &[Requirement], ranks: u32, rails: u32) -> Resu
         }
     }
     Ok(())
-}
-
-/// Requirements in a file, as the text that the command line takes for them.
-pub(in crate::run) mod sentences {
-    use roce_faults::Requirement;
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(all: &[Requirement], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(all.iter().map(ToString::to_string))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<Requirement>, D::Error> {
-        let texts = Vec::<String>::deserialize(from)?;
-        texts.iter().map(|text| super::parse(text).map_err(D::Error::custom)).collect()
-    }
 }

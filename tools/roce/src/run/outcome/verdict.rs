@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use roce_faults::{LinkRule, Requirement};
-use roce_io::{Activity, ActivityKind, monotonic};
+use roce_io::{Activity, ActivityKind, FaultEventOf, monotonic};
 use roce_verbs::{FaultEvent, FaultSentence};
 
 use super::exit_code::NOT_SHOWN;
@@ -52,19 +52,11 @@ pub(in crate::run) fn report(
 struct Seen {
     ranks: u32,
     /// When each rank did something, ascending.
-    activity: BTreeMap<(u32, Key), Vec<Duration>>,
+    activity: BTreeMap<(u32, ActivityKind), Vec<Duration>>,
     /// When links went down, and the rank whose link it was, or none for those of all ranks.
     outages: Vec<(Duration, LinkRule)>,
     /// The end of the run.
     end: Duration,
-}
-
-/// [`ActivityKind`] with an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Completed,
-    Sent(u32),
-    Lost(u32),
 }
 
 impl Seen {
@@ -85,12 +77,7 @@ impl Seen {
             else {
                 continue;
             };
-            let key = match kind {
-                ActivityKind::Completed => Key::Completed,
-                ActivityKind::Sent(rail) => Key::Sent(rail),
-                ActivityKind::Lost(rail) => Key::Lost(rail),
-            };
-            activity.entry((rank, key)).or_default().push(time);
+            activity.entry((rank, kind)).or_default().push(time);
         }
         activity.values_mut().for_each(|times| times.sort_unstable());
         let end = monotonic().saturating_sub(began);
@@ -99,7 +86,7 @@ impl Seen {
         let began_at = now.saturating_sub(end);
         let script = options.faults.script();
         let outage = |event: FaultEvent| match script.get(event.rule) {
-            Some(FaultSentence::Links(rule)) if event.begins_outage() => {
+            Some(FaultSentence::Links(rule)) if event.kind == FaultEventOf::LinkDown => {
                 Some((event.time.saturating_sub(began_at), *rule))
             }
             _ => None,
@@ -109,8 +96,8 @@ impl Seen {
         Ok(Self { ranks, activity, outages, end })
     }
 
-    fn times(&self, rank: u32, key: Key) -> &[Duration] {
-        self.activity.get(&(rank, key)).map_or(&[], Vec::as_slice)
+    fn times(&self, rank: u32, kind: ActivityKind) -> &[Duration] {
+        self.activity.get(&(rank, kind)).map_or(&[], Vec::as_slice)
     }
 
     /// Says what is against a requirement.
@@ -121,9 +108,9 @@ impl Seen {
             Requirement::NoPacket { rail, rank, after } => {
                 let is_meant = |of: &u32| rank.is_none_or(|rank| rank == *of);
                 (0..self.ranks).filter(is_meant).find_map(|of| {
-                    let mut times = [Key::Sent(rail), Key::Lost(rail)]
+                    let mut times = [ActivityKind::Sent(rail), ActivityKind::Lost(rail)]
                         .into_iter()
-                        .flat_map(|key| self.times(of, key))
+                        .flat_map(|kind| self.times(of, kind))
                         .filter(|time| **time > after);
                     let first = times.next()?;
                     Some(format!("rank {of} sent one at {}", Seconds(*first)))
@@ -132,7 +119,7 @@ impl Seen {
             Requirement::Packets { rail, rank, after } => {
                 let is_meant = |of: &u32| rank.is_none_or(|rank| rank == *of);
                 (0..self.ranks).filter(is_meant).find_map(|of| {
-                    let last = self.times(of, Key::Sent(rail)).last();
+                    let last = self.times(of, ActivityKind::Sent(rail)).last();
                     match last {
                         Some(last) if *last > after => None,
                         Some(last) => {
@@ -152,7 +139,7 @@ impl Seen {
         self.outages.iter().find_map(|(at, rule)| {
             let is_concerned = |rank: &u32| rule.rank.is_none_or(|of| of == *rank);
             (0..self.ranks).filter(is_concerned).find_map(|rank| {
-                let times = self.times(rank, Key::Completed);
+                let times = self.times(rank, ActivityKind::Completed);
                 if times.first().is_none_or(|first| first > at) {
                     let at = Seconds(*at);
                     return Some(format!(
@@ -177,7 +164,7 @@ impl Seen {
 
     fn fault_of_standstills(&self, above: Duration) -> Option<String> {
         (0..self.ranks).find_map(|rank| {
-            let times = self.times(rank, Key::Completed);
+            let times = self.times(rank, ActivityKind::Completed);
             if times.is_empty() {
                 return Some(format!("rank {rank} completed nothing"));
             }
@@ -221,12 +208,12 @@ mod tests {
         Seen {
             ranks: 2,
             activity: [
-                ((0, Key::Completed), rail_1.clone()),
-                ((0, Key::Sent(1)), rail_1),
-                ((0, Key::Lost(1)), every(2000, 2500)),
-                ((1, Key::Completed), every(0, 10_000)),
-                ((1, Key::Sent(0)), every(0, 10_000)),
-                ((1, Key::Sent(1)), every(0, 2000)),
+                ((0, ActivityKind::Completed), rail_1.clone()),
+                ((0, ActivityKind::Sent(1)), rail_1),
+                ((0, ActivityKind::Lost(1)), every(2000, 2500)),
+                ((1, ActivityKind::Completed), every(0, 10_000)),
+                ((1, ActivityKind::Sent(0)), every(0, 10_000)),
+                ((1, ActivityKind::Sent(1)), every(0, 2000)),
             ]
             .into(),
             outages: vec![(ms(2000), LinkRule::parse("rail 1 down from 2s to 4s").unwrap())],
@@ -258,7 +245,7 @@ mod tests {
     #[test]
     fn a_rank_that_began_after_the_fault_shows_no_recovery() {
         let outages = vec![(ms(0), LinkRule::parse("rail 1 of rank 1 down").unwrap())];
-        let activity = [((1, Key::Completed), vec![ms(5), ms(9)])].into();
+        let activity = [((1, ActivityKind::Completed), vec![ms(5), ms(9)])].into();
         let seen = Seen { outages, activity, ..seen() };
         let requirement = Requirement::parse("completions resume within 1s after each fault");
         let fault = "rank 1 had completed nothing before the fault at 0.00 s";
